@@ -221,8 +221,20 @@ pub(crate) fn types(all: &[Function], module: &str) -> String {
             })
             .collect();
         let doc = f.doc.replace("*/", "* /");
-        let name = camel(&f.name);
-        out += &format!("  /** {doc} */\n  {name}({}): {};\n", args.join(", "), result(&f.returns).expect("known"));
+        let (name, result) = (camel(&f.name), result(&f.returns).expect("known"));
+        out += &format!("  /** {doc} */\n  {name}({}): {result};\n", args.join(", "));
+        // The same by names: what may be left out in a last object, with what reductions have beside it.
+        if last < args.len() {
+            let mut options = vec![format!("{{ {} }}", args[last..].join("; "))];
+            if f.args.iter().any(|(_, t, _)| t == "impl Into<Along>") && result == "Tensor" {
+                options.push("Along".into());
+                let all = options.join(" & ");
+                let axes = [&args[..last], &["axis: Axes".to_string(), format!("options: {all}")]].concat();
+                out += &format!("  {name}({}): {result};\n", axes.join(", "));
+            }
+            let named = [&args[..last], &[format!("options: {}", options.join(" & "))]].concat();
+            out += &format!("  {name}({}): {result};\n", named.join(", "));
+        }
     }
     out
 }

@@ -54,8 +54,16 @@ function offer({ devices, gpu, software, why }) {
   }
 }
 
+const drawn = new Map(); // what each canvas shows, to be drawn again when the page's width changes
+addEventListener("resize", () => drawn.forEach((what, canvas) => draw(canvas, ...what)));
+
 /** Lines over numbers: `series` is a list of { x, y, colour, dots, fade }. */
-export function chart(canvas, series, { least, most, label } = {}) {
+export function chart(canvas, series, options = {}) {
+  drawn.set(canvas, [series, options]);
+  draw(canvas, series, options);
+}
+
+function draw(canvas, series, { least, most, label }) {
   const ratio = devicePixelRatio || 1;
   const width = canvas.clientWidth || 300;
   const height = canvas.clientHeight || Math.round(width * 0.55);

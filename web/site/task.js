@@ -25,7 +25,7 @@ export function tasks(handlers) {
     else last = last.then(run);
   };
   started.then(
-    () => say("ready", { devices: loom.devices(), gpu: loom.gpuName(), software: /swiftshader|llvmpipe|software|basic render/i.test(loom.gpuName() ?? ""), why: loom.whyNoGpu() }),
+    () => say("ready", { devices: loom.devices(), gpu: loom.gpuName(), software: loom.gpuIsSoftware(), why: loom.whyNoGpu() }),
     (e) => say("error", { text: `the program could not be started: ${e.message}` }),
   );
 }

@@ -56,6 +56,21 @@ struct Seen {
     texts: BTreeSet<String>,
 }
 
+/// No register is a float that a driver knows, and no sign, quotient or root is the driver's own.
+fn knows_no_number(source: &str) -> std::result::Result<(), String> {
+    let main = source.split("@compute").nth(1).unwrap_or_default();
+    for line in main.lines() {
+        let Some((_, value)) = line.split_once(": f32 = ") else { continue };
+        let starts = |all: &[&str]| all.iter().any(|x| value.starts_with(x));
+        let literal = value.starts_with(|c: char| c.is_ascii_digit()) || starts(&["(-", "-", "real("]);
+        let own = starts(&["f32(", "select(", "sqrt(", "bitcast<f32>(bitcast"]) || value.contains(" / ");
+        if literal || own {
+            return Err(format!("a driver computes with this by itself: {line}"));
+        }
+    }
+    Ok(())
+}
+
 fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result<(), String> {
     let adapter = Adapter(target(8, 128 << 20));
     // What the adapter has no types for is refused by name.
@@ -90,6 +105,7 @@ fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result
         let stores = |line: &str| line.trim_start().starts_with("sw");
         seen.words += text.source.lines().any(stores) as usize;
         if seen.texts.insert(text.source.clone()) {
+            knows_no_number(&text.source).map_err(|e| format!("{e}\n{}\n{g}", text.source))?;
             let capabilities = match limits.subgroup {
                 Some(_) => valid::Capabilities::SUBGROUP | valid::Capabilities::SUBGROUP_BARRIER,
                 None => valid::Capabilities::empty(),
@@ -163,17 +179,58 @@ fn templates_are_valid() {
     assert!(names.len() > 200 && units > 50);
 }
 
-/// Factors that a driver would compute with itself, and lose NaN, are none that it knows.
+/// The graph with the text of one op over x (`%0`), 0 (`%1`), -1 (`%2`), a bool (`%3`), a product (`%4`), and another product and a quotient
+/// with a factor of that.
+fn one_op(text: &str) -> Graph {
+    let full = |x: &str| format!("const() {{value=f32[4] [{x}, {x}, {x}, {x}]}} : f32[4]");
+    let source = format!(
+        "graph (%0: f32[4], %7: f32[4]) {{\n  %1 = {}\n  %2 = {}\n  %3 = lt(%0, %2) : bool[4]\n  %4 = mul(%0, %7) : f32[4]\n  \
+         %5 = mul(%7, %7) : f32[4]\n  %6 = div(%0, %7) : f32[4]\n  %8 = {text}\n  return %8\n}}",
+        full("0.0"),
+        full("-1.0")
+    );
+    ir::text::parse(&source).unwrap_or_else(|e| panic!("{source}: {e}"))
+}
+
+/// Numbers with which a driver would compute by itself, and lose NaN, are none that it knows.
 #[test]
-fn products_that_lose_nan_are_hidden() {
-    for text in ["mul(%0, %1) : f32[4]", "mul(%1, %0) : f32[4]", "fma(%0, %2, %0) : f32[4]", "fma(%1, %0, %2) : f32[4]"]
-    {
-        let source = format!(
-            "graph (%0: f32[4]) {{\n  %1 = const() {{value=f32[4] [0.0, 0.0, 0.0, 0.0]}} : f32[4]\n  %2 = const() {{value=f32[4] [-1.0, -1.0, -1.0, -1.0]}} : f32[4]\n  %3 = {text}\n  return %3\n}}"
-        );
-        let graph = ir::text::parse(&source).unwrap_or_else(|e| panic!("{source}: {e}"));
+fn what_loses_nan_is_hidden() {
+    for (text, expected) in [
+        ("mul(%0, %1) : f32[4]", "hidden(0.0f, nothing)"),
+        ("mul(%1, %0) : f32[4]", "hidden(0.0f, nothing)"),
+        ("fma(%0, %1, %1) : f32[4]", "hidden(0.0f, nothing)"),
+        ("fma(%0, %2, %0) : f32[4]", "hidden((-1.0f), nothing)"),
+        ("fma(%0, %2, %0) : f32[4]", ", hidden(r"),
+        ("fma(%0, %4, %4) : f32[4]", ", hidden(r"),
+        ("add(%4, %5) : f32[4]", "+ hidden(r"),
+        ("add(%4, %6) : f32[4]", "+ hidden(r"),
+        ("add(%0, %4) : f32[4]", "+ hidden(r"),
+        ("add(%0, %2) : f32[4]", "hidden((-1.0f), nothing)"),
+        ("div(%1, %0) : f32[4]", "over("),
+        ("div(%0, %0) : f32[4]", "over("),
+        ("reciprocal(%0) : f32[4]", "over("),
+        ("sub(%0, %0) : f32[4]", "negated("),
+        ("neg(%0) : f32[4]", "negated("),
+        ("sqrt(%0) : f32[4]", "root_of("),
+        ("max(%0, %1) : f32[4]", "max_of("),
+        ("select(%3, %0, %1) : f32[4]", "pick("),
+        ("cast(%3) {dtype=f32} : f32[4]", "hidden(select(0.0f, 1.0f,"),
+        ("eq(%0, %0) : bool[4]", "&& !nan_of("),
+        ("ne(%0, %0) : bool[4]", "|| nan_of("),
+    ] {
         let mut seen = Seen::default();
-        check(&graph, &Limits::WEBGPU, &mut seen).unwrap();
-        assert!(seen.texts.iter().any(|t| t.contains("hidden(")), "{text}: {:?}", seen.texts);
+        check(&one_op(text), &Limits::WEBGPU, &mut seen).unwrap();
+        let main = |t: &String| t.split("@compute").nth(1).is_some_and(|t| t.contains(expected));
+        assert!(seen.texts.iter().any(main), "{text}: {:?}", seen.texts);
+    }
+}
+
+/// What is hidden twice stays hidden: hiding is no exchange of bits, which would undo itself.
+#[test]
+fn hiding_twice_hides() {
+    let prelude = include_str!("../src/wgpu/prelude.wgsl");
+    for name in ["hidden", "negated"] {
+        let own = prelude.lines().find(|l| l.starts_with(&format!("fn {name}("))).expect("it is there");
+        assert!(own.contains("bitcast<u32>(x) + ") && own.contains("nothing)") && !own.contains('^'), "{own}");
     }
 }

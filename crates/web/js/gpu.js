@@ -18,7 +18,14 @@ export async function openGpu(fail) {
   const device = await adapter.requestDevice({ requiredLimits });
   const info = adapter.info ?? {};
   const name = [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(" ") || "a GPU";
-  return { device, name, limits: [...wanted, "minUniformBufferOffsetAlignment"].map((k) => device.limits[k]) };
+  const software = isSoftware(adapter, info, name);
+  const limits = [...wanted, "minUniformBufferOffsetAlignment"].map((k) => device.limits[k]);
+  return { device, name, software, limits: [...limits, software ? 1 : 0] };
+}
+
+/** Whether an adapter is a program on the CPU: it says so itself, but for browsers that don't tell; there its name does. */
+export function isSoftware(adapter, info, name) {
+  return info.isFallbackAdapter ?? adapter.isFallbackAdapter ?? /swiftshader|llvmpipe|lavapipe|softpipe|software|basic render/i.test(name);
 }
 
 /**
@@ -107,7 +114,7 @@ export function gpuImports(link) {
   const imports = {
     gpu_limits(to) {
       if (!gpu) return 0;
-      new Float64Array(link.memory().buffer, to >>> 0, 8).set(gpu.limits);
+      new Float64Array(link.memory().buffer, to >>> 0, 9).set(gpu.limits);
       return 1;
     },
     gpu_name(to, most) {

@@ -11,6 +11,10 @@ export type Nested = number | boolean | Nested[];
 export type ArrayLike = Tensor | Nested | TypedArray;
 /** A number for each axis, `[start, end, step]`, `null` for a new axis, `"..."`, or integers. */
 export type Pick = number | [(number | null)?, (number | null)?, number?] | null | "..." | Tensor;
+/** The axes of a reduction; `null` for all. */
+export type Axes = number | number[] | null;
+/** Options of reductions: along which axes, and whether those stay, with one element each. */
+export interface Along { axis?: Axes; axes?: Axes; keepdims?: boolean }
 /** Plain objects and lists whose leaves are tensors. */
 export type Tree = any;
 export type Padding = "VALID" | "SAME" | [number, number][];
@@ -42,18 +46,29 @@ export class Tensor {
   readonly ref: this;
   readonly T: Tensor;
   /** The elements in row-major order, when they are computed. */
-  data(): Promise<TypedArray>;
+  data<A extends TypedArray = Float32Array>(): Promise<A>;
   /** The elements at once; not possible for what is on `webgpu`. */
-  dataSync(): TypedArray;
+  dataSync<A extends TypedArray = Float32Array>(): A;
+  /** The elements as nested lists; a number for a tensor without axes. */
   js(): any;
   jsAsync(): Promise<any>;
-  item(): number | boolean;
+  /** The only element: a number, or true or false (`item<boolean>()`). */
+  item<N extends number | boolean = number>(): N;
   astype(dtype: DType): Tensor;
   slice(...picks: Pick[]): Tensor;
   reshape(...shape: (number | number[])[]): Tensor;
   detach(): Tensor;
   blockUntilReady(): Promise<this>;
   dispose(): void;
+  [Symbol.dispose](): void;
+  [Symbol.toPrimitive](hint: string): string;
+}
+
+declare global {
+  // For compilers whose library doesn't have it.
+  interface SymbolConstructor {
+    readonly dispose: unique symbol;
+  }
 }
 
 /** NumPy's functions of a tensor, as methods. */
@@ -64,10 +79,10 @@ export interface TensorMethods {
   div(y: ArrayLike): Tensor;
   neg(): Tensor;
   pow(y: ArrayLike): Tensor;
-  sum(axis?: number | number[] | null): Tensor;
-  mean(axis?: number | number[] | null): Tensor;
-  max(axis?: number | number[] | null): Tensor;
-  min(axis?: number | number[] | null): Tensor;
+  sum(axis?: Axes | Along, options?: Along): Tensor;
+  mean(axis?: Axes | Along, options?: Along): Tensor;
+  max(axis?: Axes | Along, options?: Along): Tensor;
+  min(axis?: Axes | Along, options?: Along): Tensor;
   matmul(y: ArrayLike): Tensor;
   transpose(axes?: number[]): Tensor;
   flatten(): Tensor;
@@ -84,8 +99,8 @@ type Source = string | URL | BufferSource | WebAssembly.Module;
 export function init(options?: Source | { source?: Source; device?: Device | "auto" }): Promise<Device[]>;
 
 type Fn = (...args: any[]) => any;
-type Disposable_<F> = F & { dispose(): void };
-export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number[]; device?: Device; donateArgnums?: number | number[] }): Disposable_<F>;
+type Disposable_<F> = F & { dispose(): void; [Symbol.dispose]?(): void };
+export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number | number[]; device?: Device; donateArgnums?: number | number[] }): Disposable_<F>;
 export function grad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 export function valueAndGrad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 /** A function with a reverse rule of its own: `forward` gives `[results, kept]`, `backward` gets `(kept, cotangents)` and gives one for each argument. */
@@ -96,9 +111,13 @@ export function vjp(f: Fn, primals: Tree[], options?: { hasAux?: boolean }): [Tr
 export function jvp(f: Fn, primals: Tree[], tangents: Tree[]): [Tree, Tree];
 export function linearize(f: Fn, ...primals: Tree[]): [Tree, Disposable_<Fn>];
 export function vmap(f: Fn, inAxes?: any, outAxes?: number | null, options?: { axisSize?: number }): Fn;
-export function jacfwd(f: Fn): (x: ArrayLike, ...rest: any[]) => Tree;
-export function jacrev(f: Fn): (x: ArrayLike, ...rest: any[]) => Tree;
-export function hessian(f: Fn): (x: ArrayLike, ...rest: any[]) => Tree;
+/** Jacobian by forward mode: for each tensor of the result the tree of the argument (`argnums`, the first one if not given). */
+export function jacfwd(f: Fn, options?: { argnums?: number | number[] }): Fn;
+/** Jacobian by reverse mode. */
+export function jacrev(f: Fn, options?: { argnums?: number | number[] }): Fn;
+export function jacobian(f: Fn, options?: { argnums?: number | number[] }): Fn;
+/** Second derivatives. */
+export function hessian(f: Fn, options?: { argnums?: number | number[] }): Fn;
 export function checkpoint<F extends Fn>(f: F): F;
 export function makeJaxpr(f: Fn): (...args: any[]) => string;
 export function explain(f: Fn): (...args: any[]) => { graph: string; program: string; kernels: string; timings: string };
@@ -121,8 +140,22 @@ export interface Numpy {
   inf: number;
   nan: number;
   newaxis: null;
+  eulerGamma: number;
   linalg: Linalg;
   fft: Fft;
+  arange(stop: number, options?: { dtype?: DType }): Tensor;
+  arange(start: number, stop: number, options?: { dtype?: DType }): Tensor;
+  arange(start: number, stop: number, step: number, options: { dtype?: DType }): Tensor;
+  eye(n: number, m?: number | null, options?: { k?: number; dtype?: DType }): Tensor;
+  eye(n: number, options: { m?: number; k?: number; dtype?: DType }): Tensor;
+  tri(n: number, m?: number | null, options?: { k?: number; dtype?: DType }): Tensor;
+  transpose(x: ArrayLike): Tensor;
+  convolve(x: ArrayLike, y: ArrayLike, mode?: "full" | "same" | "valid"): Tensor;
+  einsum(spec: string, ...xs: ArrayLike[]): Tensor;
+  meshgrid(...xs: ArrayLike[]): Tensor[];
+  meshgrid(xs: ArrayLike[], options?: { indexing?: "xy" | "ij" }): Tensor[];
+  mod(x: ArrayLike, y: ArrayLike): Tensor;
+  var_(x: ArrayLike, axis?: Axes | (Along & { ddof?: number }), options?: Along & { ddof?: number }): Tensor;
   // functions of np
   [name: string]: any;
 }
@@ -140,6 +173,16 @@ export interface Lax {
   map(f: (x: Tree) => Tree, xs: Tree): Tree;
   associativeScan(f: (a: Tree, b: Tree) => Tree, elems: Tree, options?: { reverse?: boolean; axis?: number }): Tree;
   stopGradient(x: Tree): Tree;
+  conv(lhs: ArrayLike, rhs: ArrayLike, windowStrides: number[], padding: Padding): Tensor;
+  convWithGeneralPadding(
+    lhs: ArrayLike, rhs: ArrayLike, windowStrides: number[], padding: Padding, lhsDilation?: number[], rhsDilation?: number[],
+  ): Tensor;
+  convGeneralDilated(
+    lhs: ArrayLike, rhs: ArrayLike, windowStrides: number[], padding: Padding,
+    options?: { lhsDilation?: number[]; rhsDilation?: number[]; featureGroupCount?: number },
+  ): Tensor;
+  erf(x: ArrayLike): Tensor;
+  erfc(x: ArrayLike): Tensor;
   linalg: {
     cholesky(a: ArrayLike): Tensor;
     triangularSolve(a: ArrayLike, b: ArrayLike, options?: { leftSide?: boolean; lower?: boolean; transposeA?: boolean }): Tensor;
@@ -154,6 +197,7 @@ export interface Nn {
 }
 export interface Random {
   PRNGKey(seed: number): Tensor;
+  bernoulli(key: ArrayLike, p?: ArrayLike, shape?: number[]): Tensor;
   // functions of random
   [name: string]: any;
 }
@@ -205,6 +249,8 @@ export function blockUntilReady<T>(x: T): Promise<T>;
 export function whyNoGpu(): string | null;
 /** The name of the GPU, if there is one. */
 export function gpuName(): string | null;
+/** Whether that is a program on the CPU, as the adapter says. */
+export function gpuIsSoftware(): boolean;
 export function getBackend(): { type: Device; slotCount(): number };
 /** Bytes of the program's memory, or those in use on the GPU. */
 export function memoryBytes(device?: Device): number;

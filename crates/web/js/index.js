@@ -6,6 +6,7 @@
 //
 // Functions of the namespaces come from the program's own list (`functions`), which is made of docs/functions.json.
 
+import { completeForms, keepAxes } from "./forms.js";
 import { gpuImports, openGpu } from "./gpu.js";
 
 let wasm; // exports of the program
@@ -184,7 +185,7 @@ function f64() {
 const lastText = () => decode(wasm.text(), wasm.text_bytes());
 
 /** The last text as a message: places in the program mean nothing here. */
-const told = () => lastText().replace(/ \(at [\w./-]+\.rs:\d+:\d+\)/g, "") || "a call failed";
+const told = () => lastText().replace(/ \(at [\w./-]+\.rs:\d+:\d+\)/g, "").replace(/^to_literal needs/, "item(), js() or data() needs") || "a call failed";
 
 function fail() {
   const error = thrown ?? new LoomError(told());
@@ -569,6 +570,11 @@ const typedNames = new Map([
   [BigInt64Array, "int64"],
   [BigUint64Array, "uint64"],
 ]);
+// Not every engine has it.
+if (typeof Float16Array !== "undefined") {
+  typedNames.set(Float16Array, "float16");
+  views.float16 = Float16Array;
+}
 
 /** A tensor of numbers, nested lists, a typed array (with `shape`), or another tensor. */
 function array(value, { dtype, shape, device } = {}) {
@@ -581,8 +587,11 @@ function array(value, { dtype, shape, device } = {}) {
   let flat = value;
   let own = "float32";
   if (ArrayBuffer.isView(value)) {
-    own = typedNames.get(value.constructor) ?? fail();
+    own = typedNames.get(value.constructor);
+    if (!own) throw new LoomError(`array: a ${value.constructor.name} has no elements of a known type; give a typed array of numbers, such as Float32Array`);
     shape ??= [value.length];
+  } else if (Array.isArray(value) && value.flat(Infinity).some(isTensor)) {
+    return stacked(value, { dtype, shape });
   } else {
     const found = [];
     flat = [];
@@ -593,7 +602,7 @@ function array(value, { dtype, shape, device } = {}) {
         v.forEach((x) => walk(x, depth + 1));
       } else {
         if (depth !== found.length) ragged();
-        flat.push(v instanceof Tensor ? v.item() : v);
+        flat.push(v);
       }
     };
     const ragged = () => {
@@ -618,6 +627,26 @@ function array(value, { dtype, shape, device } = {}) {
   shape.forEach((n, i) => (f64()[words + i] = n));
   const made = new Tensor(run(() => wasm.make(dtypeNames.indexOf(stored), shape.length)));
   return dtype && dtype !== stored ? made.astype(dtype) : made;
+}
+
+/** Lists with tensors in them, side by side. */
+function stacked(value, { dtype, shape }) {
+  const type = value.flat(Infinity).find(isTensor).dtype;
+  const made = [];
+  const own = (t) => {
+    made.push(t);
+    return t;
+  };
+  const all = value.map((v) => (isTensor(v) ? v : own(array(v, { dtype: type }))));
+  let result = numpy.stack(all);
+  const then = (f) => {
+    made.push(result);
+    result = f(result);
+  };
+  if (dtype && dtype !== result.dtype) then((t) => t.astype(dtype));
+  if (shape) then((t) => numpy.reshape(t, shape));
+  made.forEach((t) => t.dispose());
+  return result;
 }
 
 /** A tensor of raw elements, little-endian, of any dtype. */
@@ -749,7 +778,18 @@ const count = (structure) => {
   return Object.values(structure).reduce((n, s) => n + count(s), 0);
 };
 
-const keyOf = (structure) => JSON.stringify(structure, (_, v) => (typeof v === "function" || typeof v === "symbol" ? String(v) : v));
+const keyOf = (structure) => JSON.stringify(structure, (_, v) => (typeof v === "function" || typeof v === "symbol" || typeof v === "bigint" ? String(v) : v));
+
+/** Structures for people: `{"a":*}`. */
+const shown = (structure) => keyOf(structure).replaceAll('"*"', "*");
+
+/** Leaves of a result that must have a structure. */
+function leavesLike(name, result, structure) {
+  const leaves = [];
+  const own = flatten(result, leaves);
+  if (keyOf(own) !== keyOf(structure)) throw new LoomError(`${name}: the value goes in as ${shown(structure)} and comes out as ${shown(own)}; its structure can't change`);
+  return leaves;
+}
 
 function parts(x) {
   const leaves = [];
@@ -818,6 +858,7 @@ const none = [];
 export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) {
   const entries = new Map();
   const away = list(donateArgnums);
+  const fixed = list(staticArgnums);
   const entryFor = (key, structure) => {
     const seen = {};
     const id = nextFunction++;
@@ -846,7 +887,7 @@ export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) 
     for (let i = 0; i < args.length; i++) {
       if (!isTensor(args[i])) {
         leaves = [];
-        structure = args.map((a, i) => (staticArgnums.includes(i) ? { $static: a } : flatten(a, leaves)));
+        structure = args.map((a, i) => (fixed.includes(i) ? { $static: a } : flatten(a, leaves)));
         key = keyOf(structure);
         break;
       }
@@ -1109,57 +1150,75 @@ export function vmap(f, inAxes = 0, outAxes = 0, { axisSize } = {}) {
     const leaves = [];
     const axes = [];
     const structure = args.map((a, i) => {
-      const before = leaves.length;
       const s = flatten(a, leaves);
-      const own = Array.isArray(inAxes) ? inAxes[i] : inAxes;
-      const each = isPlain(own) && !Array.isArray(own) ? axesOf(own, a) : null;
-      for (let k = before; k < leaves.length; k++) axes.push(each ? each[k - before] : (own ?? null));
+      axes.push(...axesOf(Array.isArray(inAxes) ? inAxes[i] : inAxes, s));
       return s;
     });
+    if (Array.isArray(inAxes) && inAxes.length !== args.length) throw new LoomError(`vmap: ${inAxes.length} inAxes for ${args.length} arguments`);
     const seen = {};
     const outs = lend(flat(f, structure, seen), (id) => special("vmap", id, leaves, axes, list(outAxes), axisSize));
     return build(seen.structure, outs);
   };
 }
 
-/** An axis for each leaf of a tree, given as a tree of axes. */
-function axesOf(axes, x) {
-  const all = [];
-  for (const k of Object.keys(x).sort()) {
-    const own = axes[k] ?? null;
-    if (isPlain(own)) all.push(...axesOf(own, x[k]));
-    else for (const _ of parts(x[k])[0]) all.push(own);
+/** An axis for each leaf of a structure, given as a tree of axes: one stands for everything below it. */
+function axesOf(axes, structure) {
+  if (axes === null || axes === undefined || typeof axes === "number") return new Array(count(structure)).fill(axes ?? null);
+  const kind = (x) => (Array.isArray(x) ? "list" : isPlain(x) ? "object" : "tensor");
+  if (kind(axes) !== kind(structure) || (Array.isArray(axes) && axes.length !== structure.length)) {
+    throw new LoomError(`vmap: the axes ${JSON.stringify(axes)} don't fit an argument ${shown(structure)}`);
   }
-  return all;
+  return Object.keys(structure).flatMap((k) => axesOf(axes[k], structure[k]));
 }
 
+/** Derivatives of each result (outer tree) by each tensor of the chosen arguments (inner tree). Options: `argnums` (0). */
 function jacobian(name) {
-  return (f) =>
-    (x, ...rest) => {
+  return (f, { argnums = 0 } = {}) =>
+    (...args) => {
+      const leaves = [];
+      const ends = [];
+      const structure = args.map((a) => {
+        const s = flatten(a, leaves);
+        ends.push(leaves.length);
+        return s;
+      });
       const seen = {};
-      const own = [];
-      const inner = (leaves) => {
-        const result = f(leaves[0], ...rest);
-        const outs = [];
-        seen.structure = flatten(result, outs);
-        return outs;
+      /** Derivatives of all results by one leaf. */
+      const by = (place) => {
+        const inner = ([x]) => {
+          const all = leaves.slice();
+          all[place] = x;
+          const outs = [];
+          seen.structure = flatten(f(...build(structure, all)), outs);
+          return outs;
+        };
+        return lend(inner, (id) => special(name, id, leaves[place]));
       };
-      flatten(x, own);
-      return build(seen.structure ?? "*", lendOuts(inner, (id) => special(name, id, own[0]), seen));
+      const wanted = list(argnums).map((i) => {
+        if (!(i in args)) throw new LoomError(`argnums names argument ${i}, and there are ${args.length}`);
+        const first = i === 0 ? 0 : ends[i - 1];
+        return { structure: structure[i], columns: Array.from({ length: ends[i] - first }, (_, k) => by(first + k)) };
+      });
+      const each = (row) => wanted.map((w) => build(w.structure, w.columns.map((c) => c[row])));
+      const rows = Array.from({ length: count(seen.structure ?? []) }, (_, row) => (Array.isArray(argnums) ? each(row) : each(row)[0]));
+      return build(seen.structure ?? [], rows);
     };
 }
-function lendOuts(f, body, seen) {
-  const outs = lend(f, body);
-  seen.structure ??= "*";
-  return outs;
-}
 
-/** Jacobian by forward mode, of a function of a tensor. */
+/** Jacobian by forward mode. Options: `argnums`. */
 export const jacfwd = jacobian("jacfwd");
-/** Jacobian by reverse mode, of a function of a tensor. */
+/** Jacobian by reverse mode. Options: `argnums`. */
 export const jacrev = jacobian("jacrev");
-/** Second derivatives of a function of a tensor. */
-export const hessian = jacobian("hessian");
+export { jacrev as jacobian };
+const hessianOfTensor = jacobian("hessian");
+/** Second derivatives. Options: `argnums`. */
+export const hessian =
+  (f, options = {}) =>
+  (...args) => {
+    const { argnums = 0 } = options;
+    const alone = !Array.isArray(argnums) && !(isPlain(args[argnums]) && !isTensor(args[argnums]));
+    return alone ? hessianOfTensor(f, options)(...args) : jacfwd(jacrev(f, options), options)(...args);
+  };
 
 /** A function whose inner values are computed again for its gradient. */
 export const checkpoint = (f) => (...args) => {
@@ -1245,14 +1304,18 @@ const whole = (v) => (typeof v === "number" || (Array.isArray(v) && !v.flat(Infi
 
 function bind(index, name, args, wrap) {
   const names = args.map((a) => a[0]);
+  const along = names.findIndex((n) => n === "axes" || n === "axis");
   const defaults = args.map((a) => a[1]);
   const options = new Set(names);
   const n = args.length;
   return (...given) => {
     ready();
     // A last object names arguments.
-    const last = given[given.length - 1];
+    let last = given[given.length - 1];
+    let kept = false;
     if (given.length > 0 && isPlain(last) && !Array.isArray(last) && !("re" in last)) {
+      if (along >= 0) [last, kept] = alongAxes(last, names[along]);
+      if (kept !== false && Object.keys(last).length === 0) given.pop();
       const keys = Object.keys(last);
       if (keys.length > 0 && keys.every((k) => options.has(k)) && (given.length <= n || n === 0)) {
         given.pop();
@@ -1269,12 +1332,26 @@ function bind(index, name, args, wrap) {
     }
     const m = send();
     try {
-      return receive(run(() => wasm.call(index, m)), wrap);
+      const result = receive(run(() => wasm.call(index, m)), wrap);
+      if (kept !== true) return result;
+      return keepAxes(name, isTensor(given[0]) ? given[0] : array(given[0]), given[along] ?? defaults[along], result, { numpy, LoomError });
     } catch (e) {
-      if (e instanceof LoomError && !e.message.startsWith(name)) e.message = `${name}: ${e.message}`;
+      // What a transform around the call says is not about the call.
+      if (e instanceof LoomError && !e.message.startsWith(name) && !/^(vmap|scan|value_and_grad|grad|[jv]jp|linearize|while|fori|cond|switch)\b/.test(e.message)) e.message = `${name}: ${e.message}`;
       throw e;
     }
   };
+}
+
+/** Options of a function along axes: `axis` or `axes`, whichever it is called, and whether `keepdims` is among them. */
+function alongAxes(options, own) {
+  const { keepdims, ...rest } = options;
+  const other = own === "axes" ? "axis" : "axes";
+  if (other in rest && !(own in rest)) {
+    rest[own] = rest[other];
+    delete rest[other];
+  }
+  return [rest, keepdims === undefined ? false : keepdims ? true : null];
 }
 
 /** Fills the namespaces from the program's list; names by hand stay. */
@@ -1295,69 +1372,7 @@ function surface(all) {
       };
     }
   }
-  const method = (name, f) => {
-    Tensor.prototype[name] = function (...rest) {
-      return f(this, ...rest);
-    };
-  };
-  for (const [short, long] of [["mul", "multiply"], ["sub", "subtract"], ["div", "divide"], ["neg", "negative"], ["pow", "power"], ["mod", "remainder"]]) {
-    if (numpy[long]) method(short, numpy[long]);
-  }
-  const dims = (args) => (args.length === 1 ? args[0] : args);
-  const plain = numpy.reshape;
-  const reshape = (x, shape) => {
-    const sizes = list(shape);
-    const open = sizes.indexOf(-1);
-    if (open < 0) return plain(x, sizes);
-    const t = isTensor(x) ? x : array(x);
-    const rest = sizes.reduce((n, s) => (s === -1 ? n : n * s), 1);
-    return plain(t, sizes.with?.(open, t.size / rest) ?? sizes.map((s, i) => (i === open ? t.size / rest : s)));
-  };
-  numpy.reshape = reshape;
-  Tensor.prototype.reshape = function (...shape) {
-    return reshape(this, dims(shape));
-  };
-  method("flatten", numpy.ravel ?? ((x) => reshape(x, [-1])));
-  const transpose = numpy.transpose;
-  numpy.transpose = (x, axes) => (axes === undefined ? numpy.matrixTransposeAll(x) : transpose(x, axes));
-  numpy.matrixTransposeAll = (x) => {
-    const t = isTensor(x) ? x : array(x);
-    return transpose(t, Array.from({ length: t.ndim }, (_, i) => t.ndim - 1 - i));
-  };
-  method("transpose", numpy.transpose);
-  // Forms with fewer arguments than Rust asks for.
-  const arange = numpy.arange;
-  numpy.arange = (start, stop, step = 1, { dtype } = {}) => {
-    if (isPlain(stop)) [{ dtype }, stop] = [stop, undefined];
-    if (stop === undefined) [start, stop] = [0, start];
-    const whole = [start, stop, step].every(Number.isInteger);
-    const t = arange(start, stop, step);
-    const want = dtype ?? (whole ? "int32" : "float32");
-    return t.dtype === want ? t : t.astype(want);
-  };
-  for (const name of ["eye", "tri"]) {
-    const f = numpy[name];
-    if (f) numpy[name] = (n, m, ...rest) => (isPlain(m) ? f(n, n, 0, m.dtype) : f(n, m ?? n, ...(rest.length ? rest : [0])));
-  }
-  const convolve = numpy.convolve;
-  numpy.convolve = (x, y, mode = "full") => convolve(x, y, mode);
-  Object.assign(lax.linalg, {
-    cholesky: linalg.cholesky,
-    triangularSolve: (a, b, { leftSide = true, lower = false, transposeA = false } = {}) =>
-      linalg.triangularSolve(a, b, leftSide, lower, transposeA),
-    lu: linalg.lu,
-  });
-  numpy.linalg = linalg;
-  numpy.fft = fft;
-  random.PRNGKey = random.key;
-  const bernoulli = random.bernoulli;
-  random.bernoulli = (key, p = 0.5, shape = []) => bernoulli(key, { p, shape });
-  lax.stopGradient = (x) => tree.map((t) => t.detach(), x);
-  optim.applyUpdates = (params, updates) => {
-    const [leaves, structure] = parts(params);
-    return build(structure, special("applyUpdates", leaves, parts(updates)[0]));
-  };
-  optim.globalNorm = (x) => special("globalNorm", parts(x)[0]);
+  completeForms({ numpy, lax, nn, random, linalg, fft, optim, scipySpecial, tree, Tensor, LoomError, array, isTensor, isPlain, list, parts, build, special });
   for (const name of Object.keys(top)) if (!(name in numpy)) numpy[name] = top[name];
 }
 
@@ -1391,7 +1406,7 @@ lax.scan = (f, init, xs = null, { length, reverse = false, checkpoint, acceptPat
 /** `f(i, value)` for i from `lower` to below `upper`. */
 lax.foriLoop = lax.fori = (lower, upper, f, init) => {
   const [leaves, structure] = parts(init);
-  const body = ([i, ...rest]) => parts(f(i, build(structure, rest)))[0];
+  const body = ([i, ...rest]) => leavesLike("fori", f(i, build(structure, rest)), structure);
   return build(structure, lend(body, (id) => special("fori", lower, upper, id, leaves)));
 };
 
@@ -1399,33 +1414,44 @@ lax.foriLoop = lax.fori = (lower, upper, f, init) => {
 lax.whileLoop = lax.while = (test, body, init) => {
   const [leaves, structure] = parts(init);
   const tested = (all) => parts(test(build(structure, all.slice())))[0];
-  const next = (all) => parts(body(build(structure, all.slice())))[0];
+  const next = (all) => leavesLike("while", body(build(structure, all.slice())), structure);
   return build(structure, lend(tested, (t) => lend(next, (b) => special("while", t, b, leaves))));
 };
 
 /** One of two functions of the operands, by a bool. */
 lax.cond = (pred, onTrue, onFalse, ...operands) => {
   const [leaves, structure] = parts(operands);
-  const seen = {};
+  const seen = [{}, {}];
   const p = isTensor(pred) ? pred : array(!!pred);
-  const yes = flat(onTrue, structure, seen);
-  const no = flat(onFalse, structure, seen);
-  return build_(seen, lend(yes, (a) => lend(no, (b) => special("cond", p, a, b, leaves))));
+  const yes = flat(onTrue, structure, seen[0]);
+  const no = flat(onFalse, structure, seen[1]);
+  const outs = lend(yes, (a) => lend(no, (b) => special("cond", p, a, b, leaves)));
+  sameBranches("cond", seen);
+  return build_(seen[0], outs);
 };
 const build_ = (seen, outs) => build(seen.structure, outs);
+/** Branches must agree on the structure of what they give. */
+function sameBranches(name, seen) {
+  const first = keyOf(seen[0].structure);
+  const other = seen.findIndex((s) => keyOf(s.structure) !== first);
+  if (other > 0) throw new LoomError(`${name}: branch 0 gives ${shown(seen[0].structure)}, branch ${other} gives ${shown(seen[other].structure)}; they must have one structure`);
+}
 
 /** One of several functions of the operands, by an integer. */
 lax.switch = (index, branches, ...operands) => {
   const [leaves, structure] = parts(operands);
-  const seen = {};
+  if (branches.length === 0) throw new LoomError("switch: there are no branches");
+  const seen = branches.map(() => ({}));
   const i = isTensor(index) ? index : array(index, { dtype: "int32" });
-  const ids = branches.map((f) => {
+  const ids = branches.map((f, k) => {
     const id = nextFunction++;
-    functions.set(id, flat(f, structure, seen));
+    functions.set(id, flat(f, structure, seen[k]));
     return id;
   });
   try {
-    return build_(seen, special("switch", i, ids, leaves));
+    const outs = special("switch", i, ids, leaves);
+    sameBranches("switch", seen);
+    return build_(seen[0], outs);
   } finally {
     ids.forEach((id) => functions.delete(id));
     sweep();
@@ -1443,7 +1469,7 @@ lax.map = (f, xs) => {
 lax.associativeScan = (f, elems, { reverse = false, axis = 0 } = {}) => {
   const [leaves, structure] = parts(elems);
   const n = leaves.length;
-  const both = (all) => parts(f(build(structure, all.slice(0, n)), build(structure, all.slice(n))))[0];
+  const both = (all) => leavesLike("associativeScan", f(build(structure, all.slice(0, n)), build(structure, all.slice(n))), structure);
   return build(structure, lend(both, (id) => special("associativeScan", id, leaves, reverse, axis)));
 };
 
@@ -1469,6 +1495,8 @@ export const devices = () => (gpu.opened() ? ["wasm", "webgpu"] : ["wasm"]);
 export const whyNoGpu = () => (gpu.opened() ? null : (noGpu?.message ?? null));
 /** The name of the GPU, if there is one. */
 export const gpuName = () => gpu.opened()?.name ?? null;
+/** Whether that is a program on the CPU. */
+export const gpuIsSoftware = () => gpu.opened()?.software ?? false;
 /** Where tensors are made; with a name, from now on. */
 export const defaultDevice = (name) => {
   if (name !== undefined) wasm.set_device((homeDevice = deviceNumber(name)));

@@ -24,7 +24,7 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
     let package = out.join("package");
     folder(&package)?;
     copy(&built, &package.join("tensorloom.wasm"))?;
-    for name in ["index.js", "gpu.js", "package.json"] {
+    for name in ["index.js", "forms.js", "gpu.js", "package.json"] {
         copy(&root.join("crates/web/js").join(name), &package.join(name))?;
     }
     copy(&root.join("crates/web/README.md"), &package.join("README.md"))?;
@@ -93,12 +93,34 @@ pub(crate) fn test(root: &Path) -> Result<(), String> {
     let env = [("TENSORLOOM_PACKAGE", out.join("package").to_string_lossy().into_owned())];
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
     run_with("node", &["--test", "crates/web/tests/"], &env)?;
+    test_types(root, &out)?;
     let site = out.join("site").to_string_lossy().into_owned();
     run("node", &["crates/web/tests/pages/pages.mjs", &site])?;
     tools.build(&["-p", "tensorloom-gpu", "--no-default-features", "--example", "page"])?;
     let suite = tools.target.join(TARGET).join("debug/examples/page.wasm");
     let sample = std::env::var("TENSORLOOM_GRAPHS").unwrap_or_else(|_| "40".into());
     run("node", &["crates/web/tests/pages/webgpu.mjs", &site, &suite.to_string_lossy(), &sample, "9"])
+}
+
+/// A program in TypeScript against the package's types, where there is a compiler.
+fn test_types(root: &Path, out: &Path) -> Result<(), String> {
+    if !Command::new("tsc").arg("--version").output().is_ok_and(|o| o.status.success()) {
+        println!("no tsc here: the package's types were not compiled against");
+        return Ok(());
+    }
+    let types = out.join("types");
+    let installed = types.join("node_modules/tensorloom");
+    folder(&installed)?;
+    for name in ["index.d.ts", "package.json"] {
+        copy(&out.join("package").join(name), &installed.join(name))?;
+    }
+    copy(&root.join("crates/web/tests/types/main.mts"), &types.join("main.mts"))?;
+    let lib = "es2022,dom,esnext.disposable";
+    run_in(
+        &types,
+        "tsc",
+        &["--noEmit", "--strict", "--target", "es2022", "--lib", lib, "--module", "nodenext", "main.mts"],
+    )
 }
 
 /// What builds for pages.

@@ -1,4 +1,4 @@
-//! The table of ops and random graphs, against the interpreter.
+//! The table of ops, random graphs and expressions of which every bit counts, against the interpreter.
 
 use crate::device::{Device, bind, load, outputs, run, same_bits};
 use crate::report::Report;
@@ -6,7 +6,7 @@ use crate::{Arguments, Slice};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal, interp};
 use oracle::Rng;
-use oracle::random::{Options as Shape, sample};
+use oracle::random::{Options as Shape, exact, sample};
 
 pub(crate) fn ops(mut device: Device, slice: Slice, report: &mut Report) {
     for (k, row) in oracle::rows::all().into_iter().enumerate() {
@@ -27,12 +27,33 @@ pub(crate) fn random(mut device: Device, slice: Slice, arguments: &Arguments, re
     }
 }
 
+/// One for every five random graphs.
+pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, report: &mut Report) {
+    for k in (0..arguments.random.div_ceil(5)).filter(|k| slice.has(*k)) {
+        let s = exact(arguments.seed.wrapping_add(k));
+        let name = format!("seed {}", s.seed);
+        report.at(k, &name);
+        judged(&mut device, &name, &s.graph, &s.inputs, equals, report);
+    }
+}
+
+/// Every bit of the interpreter's results.
+fn equals(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
+    oracle::backend::equals(backend, graph, inputs).map(drop)
+}
+
 fn one(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], report: &mut Report) {
+    judged(device, name, graph, inputs, agrees, report);
+}
+
+type Judge = fn(&dyn Backend, &Graph, &[Literal]) -> Result<(), String>;
+
+fn judged(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], judge: Judge, report: &mut Report) {
     let attempt = std::panic::AssertUnwindSafe(|| match device.compiled(graph) {
         Some(compiled) => compiled,
         None => match device.refused(graph) {
             Some(refused) => refused,
-            None => agrees(device.backend(), graph, inputs),
+            None => judge(device.backend(), graph, inputs),
         },
     });
     let result = std::panic::catch_unwind(attempt).unwrap_or_else(|_| Err("it panicked".into()));

@@ -7,7 +7,7 @@
 //! Each part runs in processes of its own, so that a kernel that hangs or ruins the device costs one check. Failures go
 //! to `FOLDER/failures.txt`, with the graph, the program and the text of its kernels; a table ends the output. The exit
 //! status is 0 if everything agreed. `--device cpu` runs the same checks on the CPU: a test of the checks. `--device offline` compiles the
-//! kernels of `ops`, `random`, `sizes`, `products` and `attention` for a Hopper, where NVRTC is installed; it needs no GPU. WebGPU needs the
+//! kernels of `ops`, `random`, `exact`, `sizes`, `products` and `attention` for a Hopper, where NVRTC is installed; it needs no GPU. WebGPU needs the
 //! feature `wgpu`; `wgpu-strict` asks for default limits and a browser's rules.
 
 mod attention;
@@ -58,6 +58,7 @@ pub(crate) const PARTS: &[(&str, bool)] = &[
     ("open", false),
     ("ops", true),
     ("random", true),
+    ("exact", true),
     ("sizes", true),
     ("products", true),
     ("attention", true),
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
 }
 
 /// Parts that make sense without a device.
-const COMPILED: &[&str] = &["open", "ops", "random", "sizes", "products", "attention"];
+const COMPILED: &[&str] = &["open", "ops", "random", "exact", "sizes", "products", "attention"];
 
 fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: &mut Report) {
     if device.offline.is_some() && !COMPILED.contains(&part) {
@@ -104,6 +105,7 @@ fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: 
         "open" => report.check("name", || Ok(println!("name {}", device.backend().name())), String::new),
         "ops" => graphs::ops(device, slice, report),
         "random" => graphs::random(device, slice, arguments, report),
+        "exact" => graphs::exacts(device, slice, arguments, report),
         "sizes" => sizes::sizes(device, slice, report),
         "products" => sizes::products(device, slice, report),
         "attention" => attention::attentions(device, slice, report),

@@ -15,6 +15,7 @@ mod print;
 #[cfg(any(feature = "wgpu", target_arch = "wasm32"))]
 mod runtime;
 mod target;
+mod values;
 
 pub use print::{Binding, Text, print};
 #[cfg(target_arch = "wasm32")]

@@ -210,11 +210,17 @@ fn power_i32(x: i32, y: i32) -> i32 {
 // Written so that no compiler takes the difference of two infinities for 0, or `(a + b) - a` for b.
 fn minus(a: f32, b: f32) -> f32 { return a + bitcast<f32>(bitcast<u32>(b) ^ 0x80000000u); }
 
-// A quotient; `one` is 1, which no compiler knows, so that none takes x / x for 1.
-fn over(a: f32, b: f32, one: u32) -> f32 { return a / bitcast<f32>(bitcast<u32>(b) ^ (one - 1u)); }
+// A number that no compiler knows: `nothing` is 0. It is added, not exchanged, since what is hidden twice must not come out again.
+fn hidden(x: f32, nothing: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) + nothing); }
 
-// A number that no compiler knows: `one` is 1.
-fn hidden(a: f32, one: u32) -> f32 { return bitcast<f32>(bitcast<u32>(a) ^ (one - 1u)); }
+// Not the compiler's own sign, with which it would take `x + -x` for 0. The sign bit is added too: exchanged, it would meet a hidden -0.
+fn negated(x: f32, nothing: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) + (0x80000000u + nothing)); }
+
+// A quotient which no compiler takes for 1 where both are the same.
+fn over(a: f32, b: f32, nothing: u32) -> f32 { return a / hidden(b, nothing); }
+
+// A root of which no compiler knows the square, of a square which it doesn't know.
+fn root_of(x: f32, nothing: u32) -> f32 { return hidden(sqrt(hidden(x, nothing)), nothing); }
 
 // A compiler may take the last line for its own maximum, which forgets NaN.
 fn max_of(a: f32, b: f32) -> f32 {

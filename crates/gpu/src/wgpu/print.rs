@@ -6,10 +6,13 @@
 //! doesn't matter.
 
 use super::functions::needed;
+use super::values::{
+    bitcast, bools, cast, compare, constant, decoded, encoded, integer, ones, rounded, ty, unknown, wrapped,
+};
 use crate::grid::{Access, Index, Kernel, Loop, Op, Own, Reg, Scope, Size, Space, Stmt};
 use compiler::loops;
 use ir::scalar::finite_max;
-use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use ir::{Binary, Class, DType, Scalar, Unary};
 use std::fmt::Write;
 
 /// A kernel's text: one compute shader with the entry point `main`.
@@ -65,7 +68,8 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
         passes,
         out: String::new(),
         consts: vec![None; k.regs.len()],
-        numbers: vec![false; k.regs.len()],
+        floats: vec![None; k.regs.len()],
+        factors: vec![None; k.regs.len()],
         params: Vec::new(),
     };
     p.params = parameters(k);
@@ -117,70 +121,11 @@ struct Printer<'a> {
     out: String,
     /// Registers that are constants.
     consts: Vec<Option<i64>>,
-    /// Registers that are constants other than NaN.
-    numbers: Vec<bool>,
+    /// Registers that are float constants.
+    floats: Vec<Option<Scalar>>,
+    /// Of registers that are products or quotients of floats, or sums with one: what is multiplied.
+    factors: Vec<Option<[Reg; 2]>>,
     params: Vec<usize>,
-}
-
-/// The type of a register.
-fn ty(d: DType) -> &'static str {
-    match d.class() {
-        Class::Bool => "bool",
-        Class::Signed => "i32",
-        Class::Unsigned => "u32",
-        Class::Float => "f32",
-    }
-}
-
-/// Whether values are f32 numbers that a narrower format has.
-fn narrow(d: DType) -> bool {
-    d.is_float() && d != DType::F32
-}
-
-/// A number rounded to a dtype.
-fn rounded(d: DType, x: String) -> String {
-    if narrow(d) { format!("round_{}({x})", d.name()) } else { x }
-}
-
-/// A number cut to the bits of an integer type.
-fn wrapped(d: DType, x: String) -> String {
-    match d {
-        DType::I8 => format!("wrap_i8({x})"),
-        DType::I16 => format!("wrap_i16({x})"),
-        DType::U8 => format!("(({x}) & 0xffu)"),
-        DType::U16 => format!("(({x}) & 0xffffu)"),
-        _ => x,
-    }
-}
-
-/// The bits of a value, as a word whose upper part is nothing.
-fn encoded(d: DType, x: &str) -> String {
-    match d {
-        DType::Bool => format!("select(0u, 1u, {x})"),
-        DType::F32 => format!("bitcast<u32>({x})"),
-        DType::U32 | DType::U8 | DType::U16 => x.to_string(),
-        DType::I32 => format!("bitcast<u32>({x})"),
-        DType::I8 => format!("(bitcast<u32>({x}) & 0xffu)"),
-        DType::I16 => format!("(bitcast<u32>({x}) & 0xffffu)"),
-        _ => format!("f32_{}({x})", d.name()),
-    }
-}
-
-/// A value of its bits; the word's upper part is nothing.
-fn decoded(d: DType, w: &str) -> String {
-    match d {
-        DType::Bool => format!("(({w}) & 1u) != 0u"),
-        DType::F32 => format!("bitcast<f32>({w})"),
-        DType::U32 | DType::U8 | DType::U16 => w.to_string(),
-        DType::I32 => format!("bitcast<i32>({w})"),
-        DType::I8 => format!("wrap_i8(bitcast<i32>({w}))"),
-        DType::I16 => format!("wrap_i16(bitcast<i32>({w}))"),
-        _ => format!("{}_f32({w})", d.name()),
-    }
-}
-
-fn ones(bytes: usize) -> &'static str {
-    if bytes == 1 { "0xffu" } else { "0xffffu" }
 }
 
 impl Printer<'_> {
@@ -208,6 +153,8 @@ impl Printer<'_> {
              own_block: vec3<u32>, @builtin(num_workgroups) own_blocks: vec3<u32>) {{",
             k.threads
         );
+        // There is one row of workgroups, but no compiler knows.
+        self.line(1, "let nothing: u32 = own_blocks.y - 1u;");
         self.block(&k.body, 1);
         self.out.push_str("}\n");
     }
@@ -284,8 +231,13 @@ impl Printer<'_> {
                 {
                     self.consts[dst.0 as usize] = Some(c.to_i64());
                 }
-                if let Op::Const(c) = op {
-                    self.numbers[dst.0 as usize] = d.is_float() && !c.to_f64().is_nan();
+                if let Op::Const(c) = op
+                    && d.is_float()
+                {
+                    self.floats[dst.0 as usize] = Some(*c);
+                }
+                if let Op::Arith(loops::Op::Binary(Binary::Mul | Binary::Div, a, b) | loops::Op::Fma(a, b, _)) = op {
+                    self.factors[dst.0 as usize] = Some([*a, *b]);
                 }
                 let value = self.op(d, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
@@ -497,15 +449,15 @@ impl Printer<'_> {
             Compare(op, a, b) => match (self.d(*a), op) {
                 // WGSL has no order of bools.
                 (DType::Bool, op) => bools(*op, &r(a), &r(b)),
-                // NaN is unlike itself: not every compiler's `!=` says so.
-                (d, ir::Compare::Ne) if d.is_float() => format!("!(r{} == r{})", a.0, b.0),
+                // NaN is unlike itself: not every compiler's `!=` says so, nor its `==`.
+                (d, ir::Compare::Ne) if d.is_float() => {
+                    let nans = self.may_be_nan(a, b).map(|r| format!(" || nan_of(r{})", r.0));
+                    format!("!(r{} == r{}){}", a.0, b.0, nans.collect::<String>())
+                }
                 // A compiler that thinks of no NaN may turn `x <= 0` into `!(x > 0)`.
                 (d, op) if d.is_float() => {
-                    let mut text = format!("r{} {} r{}", a.0, compare(*op), b.0);
-                    for r in [a, b].into_iter().filter(|r| !self.numbers[r.0 as usize]) {
-                        let _ = write!(text, " && !nan_of(r{})", r.0);
-                    }
-                    text
+                    let nans = self.may_be_nan(a, b).map(|r| format!(" && !nan_of(r{})", r.0));
+                    format!("r{} {} r{}{}", a.0, compare(*op), b.0, nans.collect::<String>())
                 }
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
@@ -515,13 +467,8 @@ impl Printer<'_> {
                 let d = self.d(*a);
                 match d.class() {
                     Class::Float => {
-                        // `x · -1 + x` is NaN where x is.
-                        let same = a == c || b == c;
-                        let factor = |r: Reg| match same && self.numbers[r.0 as usize] {
-                            true => format!("hidden(r{}, own_blocks.y)", r.0),
-                            false => format!("r{}", r.0),
-                        };
-                        rounded(d, format!("fma({}, {}, r{})", factor(*a), factor(*b), c.0))
+                        let sum = self.addend(*c, &[*a, *b]);
+                        rounded(d, format!("fma(r{}, r{}, {sum})", a.0, b.0))
                     }
                     _ => wrapped(d, format!("r{} * r{} + r{}", a.0, b.0, c.0)),
                 }
@@ -541,6 +488,24 @@ impl Printer<'_> {
         }
     }
 
+    /// Those of two registers that aren't numbers for certain.
+    fn may_be_nan(&self, a: &Reg, b: &Reg) -> impl Iterator<Item = Reg> {
+        [*a, *b].into_iter().filter(|r| self.floats[r.0 as usize].is_none_or(|c| c.to_f64().is_nan()))
+    }
+
+    /// What is added to a product; hidden where they share a factor: a compiler may take `a·b + a·c` for `a·(b + c)`, which is another
+    /// number where one of the products is none.
+    fn addend(&self, r: Reg, factors: &[Reg]) -> String {
+        let own = self.factors[r.0 as usize];
+        let shared = factors.contains(&r) || own.is_some_and(|own| own.iter().any(|f| factors.contains(f)));
+        if shared { format!("hidden(r{}, nothing)", r.0) } else { format!("r{}", r.0) }
+    }
+
+    /// A register as an argument of one of our own functions, which are right for every number: those of a constant are made for it.
+    fn argument_of(&self, r: Reg) -> String {
+        self.floats[r.0 as usize].map_or_else(|| format!("r{}", r.0), constant)
+    }
+
     fn unary(&self, op: Unary, x: Reg) -> String {
         let d = self.d(x);
         let r = format!("r{}", x.0);
@@ -550,15 +515,15 @@ impl Printer<'_> {
             (Class::Float, _) => {
                 use Unary::*;
                 let text = match op {
-                    Neg => format!("-{r}"),
+                    Neg => format!("negated({r}, nothing)"),
                     Abs => format!("abs({r})"),
                     Sign => format!("sign_of({r})"),
                     Floor => format!("floor({r})"),
                     Ceil => format!("ceil({r})"),
                     Round => format!("round({r})"),
                     Trunc => format!("trunc({r})"),
-                    Sqrt => format!("sqrt({r})"),
-                    Reciprocal => format!("1.0f / {r}"),
+                    Sqrt => format!("root_of({r}, nothing)"),
+                    Reciprocal => format!("over(1.0f, {r}, nothing)"),
                     IsFinite => return format!("finite_of({r})"),
                     _ => format!("{}_f32({r})", op.name()),
                 };
@@ -592,13 +557,16 @@ impl Printer<'_> {
             Class::Float => rounded(
                 d,
                 match op {
-                    Add => format!("{x} + {y}"),
-                    Sub => format!("minus({x}, {y})"),
+                    Add => {
+                        let own = self.factors[a.0 as usize].unwrap_or([a; 2]);
+                        format!("{x} + {}", self.addend(b, &[a, own[0], own[1]]))
+                    }
+                    Sub => format!("{x} + negated({y}, nothing)"),
                     Mul => format!("{x} * {y}"),
-                    Div => format!("over({x}, {y}, own_blocks.y)"),
+                    Div => format!("over({x}, {y}, nothing)"),
                     Max => format!("max_of({x}, {y})"),
                     Min => format!("min_of({x}, {y})"),
-                    _ => format!("{}_f32({x}, {y})", op.name()),
+                    _ => format!("{}_f32({}, {})", op.name(), self.argument_of(a), self.argument_of(b)),
                 },
             ),
             class => {
@@ -634,105 +602,4 @@ impl Printer<'_> {
 /// A word of the block of parameters.
 fn parameter(n: usize) -> String {
     format!("params.v[{}].{}", n / 4, ["x", "y", "z", "w"][n % 4])
-}
-
-fn compare(op: Compare) -> &'static str {
-    match op {
-        Compare::Eq => "==",
-        Compare::Ne => "!=",
-        Compare::Lt => "<",
-        Compare::Le => "<=",
-        Compare::Gt => ">",
-        Compare::Ge => ">=",
-    }
-}
-
-fn bools(op: Compare, a: &str, b: &str) -> String {
-    match op {
-        Compare::Eq => format!("{a} == {b}"),
-        Compare::Ne => format!("{a} != {b}"),
-        Compare::Lt => format!("!{a} && {b}"),
-        Compare::Le => format!("!{a} || {b}"),
-        Compare::Gt => format!("{a} && !{b}"),
-        Compare::Ge => format!("{a} || !{b}"),
-    }
-}
-
-fn cast(from: DType, to: DType, r: &str) -> String {
-    if from == to {
-        return r.to_string();
-    }
-    match (from.class(), to.class()) {
-        (Class::Float, Class::Bool) => format!("!({r} == 0.0f)"),
-        (Class::Signed, Class::Bool) => format!("{r} != 0"),
-        (_, Class::Bool) => format!("{r} != 0u"),
-        (Class::Bool, Class::Float) => format!("select(0.0f, 1.0f, {r})"),
-        (Class::Bool, Class::Signed) => format!("select(0, 1, {r})"),
-        (Class::Bool, Class::Unsigned) => format!("select(0u, 1u, {r})"),
-        // What a wider format of the same kind holds already is rounded to itself.
-        (Class::Float, Class::Float) => rounded(to, r.to_string()),
-        (Class::Float, _) => format!("to_{}({r})", to.name()),
-        (_, Class::Float) if to == DType::F32 => format!("f32({r})"),
-        // Up to 16 bits f32 holds them all; others are rounded once too.
-        (_, Class::Float) if from.size() <= 2 => rounded(to, format!("f32({r})")),
-        (_, Class::Float) => rounded(to, format!("odd_{}({r})", ty(from))),
-        (_, _) if ty(from) == ty(to) => wrapped(to, r.to_string()),
-        (_, _) => wrapped(to, format!("{}({r})", ty(to))),
-    }
-}
-
-fn bitcast(from: DType, to: DType, r: &str) -> String {
-    if from == to { r.to_string() } else { decoded(to, &encoded(from, r)) }
-}
-
-fn integer(n: i64) -> String {
-    match n {
-        n if n == i32::MIN as i64 => "i32(-2147483648)".into(),
-        n if n < 0 => format!("({n})"),
-        n => format!("{n}"),
-    }
-}
-
-/// A constant; a 0 that no compiler knows, since with it a product that must be NaN would be none.
-fn unknown(s: Scalar) -> String {
-    let text = constant(s);
-    if s.dtype().is_float() && s.to_f64() == 0.0 { format!("hidden({text}, own_blocks.y)") } else { text }
-}
-
-fn constant(s: Scalar) -> String {
-    let d = s.dtype();
-    match d.class() {
-        Class::Bool => s.to_bool().to_string(),
-        Class::Signed => integer(s.to_i64()),
-        Class::Unsigned => format!("{}u", s.bits()),
-        Class::Float => {
-            let x = s.to_f64() as f32;
-            if x.is_finite() && (x == 0.0 || x.is_normal()) {
-                match x {
-                    // Not the negation of a constant: the sign of zero counts.
-                    x if x == 0.0 && x.is_sign_negative() => "real(0x80000000u)".into(),
-                    // Its shortest decimals are beyond it, which browsers refuse.
-                    x if x.abs() == f32::MAX => format!("({:e}f)", x as f64),
-                    x if x < 0.0 => format!("({x:?}f)"),
-                    x => format!("{x:?}f"),
-                }
-            } else {
-                format!("real(0x{:x}u)", x.to_bits())
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn constants_are_numbers_that_the_type_has() {
-        for x in [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 0.1, -2.5, 1e38, 16_777_217.0, 3.402_823e38] {
-            let text = constant(Scalar::from_f64(DType::F32, x as f64));
-            let read: f64 = text.trim_matches(['(', ')', 'f']).parse().expect("a number");
-            assert!(read.abs() <= f32::MAX as f64 && read as f32 == x, "{text} for {x}");
-        }
-    }
 }

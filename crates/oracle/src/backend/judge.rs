@@ -1,6 +1,6 @@
 //! One graph on a backend, against the interpreter.
 
-use crate::Rng;
+use crate::{Rng, Tolerance, compare};
 use compiler::{Backend, Bindings, Executable, Options};
 use ir::{Graph, Literal, Op, Type, interp};
 use std::sync::Arc;
@@ -117,6 +117,19 @@ pub fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Resul
     if got.iter().zip(&again).any(|(a, b)| a.bytes() != b.bytes()) {
         let changed = "with donated inputs, sizes as arguments and computed operands";
         crate::noise::agrees(graph, inputs, &again, &mut Rng::new(1)).map_err(|e| format!("{changed}: {e}"))?;
+    }
+    Ok(Verdict::Judged)
+}
+
+/// Runs a graph and compares every bit with the interpreter; any NaN is like any other.
+pub fn equals(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<Verdict, String> {
+    let want = interp::run(graph, inputs).map_err(|e| e.to_string())?;
+    let got = match run(backend, graph, inputs, &Options::default()) {
+        Err(compiler::Error::Backend(_)) if !has_types(backend, graph) => return Ok(Verdict::Refused),
+        other => other.map_err(|e| e.to_string())?,
+    };
+    for (n, (g, w)) in got.iter().zip(&want).enumerate() {
+        compare(g, w, Tolerance::EXACT).map_err(|e| format!("output {n}: {e}"))?;
     }
     Ok(Verdict::Judged)
 }

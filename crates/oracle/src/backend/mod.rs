@@ -1,4 +1,4 @@
-//! One suite for any backend: the table of ops, random graphs, and what a device promises beyond numbers: order, donation,
+//! One suite for any backend: the table of ops, random graphs, expressions of which every bit counts, and what a device promises beyond numbers: order, donation,
 //! aliasing, fences, threads, determinism, memory that isn't there, bindings that don't fit.
 //!
 //! A report counts what was judged, so that a suite that judges nothing can't look green.
@@ -6,10 +6,11 @@
 mod judge;
 mod promises;
 
-pub use judge::{Verdict, agrees, bind, donations, has_types, load, results, run};
+pub use judge::{Verdict, agrees, bind, donations, equals, has_types, load, results, run};
 
-use crate::random::{Options as Shape, Sample, sample, shrink};
+use crate::random::{Options as Shape, Sample, exact, sample, shrink};
 use compiler::{Backend, Options};
+use ir::{Graph, Literal};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -18,7 +19,7 @@ use std::fmt;
 pub struct Suite {
     /// Seed of the first random graph; the others follow.
     pub seed: u64,
-    /// How many random graphs.
+    /// How many random graphs; for every five of them there is one of exact expressions.
     pub graphs: u64,
     /// Every n-th row of the table of ops.
     pub every: usize,
@@ -87,8 +88,17 @@ pub fn suite(backend: &dyn Backend, what: &Suite) -> Report {
     for k in 0..what.graphs {
         let s = sample(what.seed.wrapping_add(k), &Shape::ANY);
         let verdict = agrees(backend, &s.graph, &s.inputs);
-        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e));
+        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e, agrees));
         report.add("random", &format!("seed {}", s.seed), verdict);
+        if report.failures.len() > 20 {
+            break;
+        }
+    }
+    for k in 0..what.graphs.div_ceil(5) {
+        let s = exact(what.seed.wrapping_add(k));
+        let verdict = equals(backend, &s.graph, &s.inputs);
+        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e, equals));
+        report.add("exact", &format!("seed {}", s.seed), verdict);
         if report.failures.len() > 20 {
             break;
         }
@@ -99,9 +109,11 @@ pub fn suite(backend: &dyn Backend, what: &Suite) -> Report {
     report
 }
 
+type Judge = fn(&dyn Backend, &Graph, &[Literal]) -> Result<Verdict, String>;
+
 /// A failing graph made small, with its program.
-fn shrunk(backend: &dyn Backend, s: &Sample, first: &str) -> String {
-    let fails = |s: &Sample| agrees(backend, &s.graph, &s.inputs).err();
+fn shrunk(backend: &dyn Backend, s: &Sample, first: &str, judge: Judge) -> String {
+    let fails = |s: &Sample| judge(backend, &s.graph, &s.inputs).err();
     let small = shrink(s, |c| fails(c).is_some());
     let program = compiler::compile(&small.graph, backend, &Options::default());
     let program = program.map_or_else(|e| e.to_string(), |p| p.to_string());

@@ -9,11 +9,13 @@ mod array;
 mod control;
 mod domain;
 mod elementwise;
+mod exact;
 mod indexing;
 mod routines;
 pub mod sharded;
 mod shrink;
 
+pub use exact::exact;
 pub use shrink::shrink;
 
 use crate::{Fill, Rng};

@@ -56,6 +56,41 @@ try {
       assert.ok(later < 0.97 * first, `the loss went from ${first} to ${later}`);
       return `loss ${first} to ${later}, ${await page.evaluate(id("status"))}`;
     },
+    async digits(page) {
+      await page.until(`!document.getElementById("go").disabled`, 120);
+      await page.evaluate(`document.getElementById("go").click()`);
+      await page.until(`parseInt(${id("status")}.slice(5)) >= 2`, 240);
+      const first = await page.evaluate(id("figures"));
+      await page.evaluate(`(() => { const pad = document.getElementById("pad"); const r = pad.getBoundingClientRect(); pad.setPointerCapture = () => {};
+        const go = (type, y) => pad.dispatchEvent(new PointerEvent(type, { clientX: r.left + r.width / 2, clientY: r.top + y * r.height, pointerId: 1 }));
+        go("pointerdown", 0.2); for (let i = 0; i <= 20; i++) go("pointermove", 0.2 + 0.03 * i); go("pointerup", 0.8); })()`);
+      await page.until(`${id("answer")}.startsWith(": ")`, 120);
+      return `${first}, ${await page.evaluate(id("status"))}`;
+    },
+    async loops(page) {
+      await page.until(`${id("status")} === "done"`, 240);
+      await page.evaluate(`document.getElementById("ode").click()`);
+      await page.until(`${id("status")}.startsWith("step") && parseInt(${id("status")}.slice(5)) >= 10`, 240);
+      const errors = [Number((await page.evaluate(id("error"))).slice(6))];
+      await page.until(`parseInt(${id("status")}.slice(5)) >= 20`, 240);
+      errors.push(Number((await page.evaluate(id("error"))).slice(6)));
+      assert.ok(errors[1] < errors[0], `the error went from ${errors}`);
+      return `the equation's error went from ${errors.join(" to ")}`;
+    },
+    async bench(page) {
+      await page.until(`!document.getElementById("go").disabled`, 120);
+      await page.evaluate(`document.getElementById("go").click()`);
+      await page.until(`document.querySelectorAll("#rows tr").length >= 2`, 240);
+      return page.evaluate(`[...document.querySelectorAll("#rows tr")].map((r) => [...r.children].map((c) => c.textContent).join(", ")).join("; ")`);
+    },
+    async chat(page) {
+      await page.until(`${id("status")} === "no model yet"`);
+      return "no model yet";
+    },
+    async index(page) {
+      await page.until(`${id("status")}.includes("WebGPU")`);
+      return page.evaluate(id("status"));
+    },
     async playground(page) {
       await page.until(`!document.getElementById("run").disabled`, 120);
       const programs = ["A softmax, fused", "A gradient"];
@@ -83,6 +118,9 @@ try {
       console.log(`webgpu, the page ${name}: FAILED: ${e.message}`);
     }
     writeFileSync(path.join(pictures, `${name}-webgpu.png`), await page.picture());
+    await page.resize(390, 844);
+    await new Promise((done) => setTimeout(done, 300));
+    writeFileSync(path.join(pictures, `${name}-webgpu-phone.png`), await page.picture());
     await page.close();
   }
   await browser.close();

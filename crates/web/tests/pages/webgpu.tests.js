@@ -66,6 +66,8 @@ export const tests = {
     const mixed = await np.add(here, x).data().then(() => "nothing", (e) => e.message);
     check(/webgpu|nothing/.test(mixed), mixed);
     check((await np.sum(x).data())[0] === 3, "and the program goes on");
+    // SwiftShader is a program on the CPU, and says so.
+    check(loom.gpuIsSoftware() === /swiftshader/i.test(loom.gpuName()), `${loom.gpuName()}: software is ${loom.gpuIsSoftware()}`);
     return `${loom.gpuName()}; at once: ${error(() => x.dataSync())}`;
   },
 

@@ -107,8 +107,7 @@ impl Backend for Wgpu {
     fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
         // In one kernel threads wait for each other at every strip of keys. An adapter that is a program on the CPU takes so long for that
         // that browsers end its process; there attention stays products and rows.
-        !self.inner.device.name.contains("swiftshader")
-            && Attention::composite(composite, args, &self.inner.limits).is_some()
+        !self.inner.device.limits.software && Attention::composite(composite, args, &self.inner.limits).is_some()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {

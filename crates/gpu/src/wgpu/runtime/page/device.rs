@@ -33,11 +33,13 @@ pub(in super::super) struct Limits {
     pub(super) max_compute_workgroup_size_x: u32,
     pub(super) max_compute_workgroups_per_dimension: u32,
     pub(super) min_uniform_buffer_offset_alignment: usize,
+    /// Whether the adapter is a program on the CPU.
+    pub(super) software: bool,
 }
 
 impl Limits {
     fn ask() -> Option<Limits> {
-        let mut all = [0.0f64; 8];
+        let mut all = [0.0f64; 9];
         if host::gpu_limits(all.as_mut_ptr()) == 0 {
             return None;
         }
@@ -51,6 +53,7 @@ impl Limits {
             max_compute_workgroup_size_x: all[5] as u32,
             max_compute_workgroups_per_dimension: all[6] as u32,
             min_uniform_buffer_offset_alignment: size(all[7]),
+            software: all[8] != 0.0,
         })
     }
 }

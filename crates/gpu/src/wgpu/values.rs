@@ -1,0 +1,175 @@
+//! Values of registers as WGSL: types, constants, casts.
+//!
+//! Drivers compute with what they know as if there were no NaN, no infinity and one zero: they take `x · 0` for 0, `x - x` for 0,
+//! `x · b` of a bool for a choice, `(x + c) - c` for x. So no number that could let them is one that they know: constants, numbers
+//! made of bools and integers, and signs go through `hidden` and `negated`, with a 0 (`nothing`) that only the launch decides.
+
+use ir::scalar::Scalar;
+use ir::{Class, Compare, DType};
+
+/// The type of a register.
+pub(super) fn ty(d: DType) -> &'static str {
+    match d.class() {
+        Class::Bool => "bool",
+        Class::Signed => "i32",
+        Class::Unsigned => "u32",
+        Class::Float => "f32",
+    }
+}
+
+/// Whether values are f32 numbers that a narrower format has.
+pub(super) fn narrow(d: DType) -> bool {
+    d.is_float() && d != DType::F32
+}
+
+/// A number rounded to a dtype.
+pub(super) fn rounded(d: DType, x: String) -> String {
+    if narrow(d) { format!("round_{}({x})", d.name()) } else { x }
+}
+
+/// A number cut to the bits of an integer type.
+pub(super) fn wrapped(d: DType, x: String) -> String {
+    match d {
+        DType::I8 => format!("wrap_i8({x})"),
+        DType::I16 => format!("wrap_i16({x})"),
+        DType::U8 => format!("(({x}) & 0xffu)"),
+        DType::U16 => format!("(({x}) & 0xffffu)"),
+        _ => x,
+    }
+}
+
+/// The bits of a value, as a word whose upper part is nothing.
+pub(super) fn encoded(d: DType, x: &str) -> String {
+    match d {
+        DType::Bool => format!("select(0u, 1u, {x})"),
+        DType::F32 => format!("bitcast<u32>({x})"),
+        DType::U32 | DType::U8 | DType::U16 => x.to_string(),
+        DType::I32 => format!("bitcast<u32>({x})"),
+        DType::I8 => format!("(bitcast<u32>({x}) & 0xffu)"),
+        DType::I16 => format!("(bitcast<u32>({x}) & 0xffffu)"),
+        _ => format!("f32_{}({x})", d.name()),
+    }
+}
+
+/// A value of its bits; the word's upper part is nothing.
+pub(super) fn decoded(d: DType, w: &str) -> String {
+    match d {
+        DType::Bool => format!("(({w}) & 1u) != 0u"),
+        DType::F32 => format!("bitcast<f32>({w})"),
+        DType::U32 | DType::U8 | DType::U16 => w.to_string(),
+        DType::I32 => format!("bitcast<i32>({w})"),
+        DType::I8 => format!("wrap_i8(bitcast<i32>({w}))"),
+        DType::I16 => format!("wrap_i16(bitcast<i32>({w}))"),
+        _ => format!("{}_f32({w})", d.name()),
+    }
+}
+
+pub(super) fn ones(bytes: usize) -> &'static str {
+    if bytes == 1 { "0xffu" } else { "0xffffu" }
+}
+
+pub(super) fn compare(op: Compare) -> &'static str {
+    match op {
+        Compare::Eq => "==",
+        Compare::Ne => "!=",
+        Compare::Lt => "<",
+        Compare::Le => "<=",
+        Compare::Gt => ">",
+        Compare::Ge => ">=",
+    }
+}
+
+pub(super) fn bools(op: Compare, a: &str, b: &str) -> String {
+    match op {
+        Compare::Eq => format!("{a} == {b}"),
+        Compare::Ne => format!("{a} != {b}"),
+        Compare::Lt => format!("!{a} && {b}"),
+        Compare::Le => format!("!{a} || {b}"),
+        Compare::Gt => format!("{a} && !{b}"),
+        Compare::Ge => format!("{a} || !{b}"),
+    }
+}
+
+pub(super) fn cast(from: DType, to: DType, r: &str) -> String {
+    if from == to {
+        return r.to_string();
+    }
+    match (from.class(), to.class()) {
+        (Class::Float, Class::Bool) => format!("(bits({r}) & 0x7fffffffu) != 0u"),
+        (Class::Signed, Class::Bool) => format!("{r} != 0"),
+        (_, Class::Bool) => format!("{r} != 0u"),
+        (Class::Bool, Class::Float) => format!("hidden(select(0.0f, 1.0f, {r}), nothing)"),
+        (Class::Bool, Class::Signed) => format!("select(0, 1, {r})"),
+        (Class::Bool, Class::Unsigned) => format!("select(0u, 1u, {r})"),
+        // What a wider format of the same kind holds already is rounded to itself.
+        (Class::Float, Class::Float) => rounded(to, r.to_string()),
+        (Class::Float, _) => format!("to_{}({r})", to.name()),
+        (_, Class::Float) if to == DType::F32 => format!("hidden(f32({r}), nothing)"),
+        // Up to 16 bits f32 holds them all; others are rounded once too.
+        (_, Class::Float) if from.size() <= 2 => rounded(to, format!("hidden(f32({r}), nothing)")),
+        (_, Class::Float) => rounded(to, format!("hidden(odd_{}({r}), nothing)", ty(from))),
+        (_, _) if ty(from) == ty(to) => wrapped(to, r.to_string()),
+        (_, _) => wrapped(to, format!("{}({r})", ty(to))),
+    }
+}
+
+pub(super) fn bitcast(from: DType, to: DType, r: &str) -> String {
+    let text = || decoded(to, &encoded(from, r));
+    match to {
+        _ if from == to => r.to_string(),
+        to if to.is_float() => format!("hidden({}, nothing)", text()),
+        _ => text(),
+    }
+}
+
+pub(super) fn integer(n: i64) -> String {
+    match n {
+        n if n == i32::MIN as i64 => "i32(-2147483648)".into(),
+        n if n < 0 => format!("({n})"),
+        n => format!("{n}"),
+    }
+}
+
+/// A constant, floats hidden.
+pub(super) fn unknown(s: Scalar) -> String {
+    let text = constant(s);
+    if s.dtype().is_float() { format!("hidden({text}, nothing)") } else { text }
+}
+
+pub(super) fn constant(s: Scalar) -> String {
+    let d = s.dtype();
+    match d.class() {
+        Class::Bool => s.to_bool().to_string(),
+        Class::Signed => integer(s.to_i64()),
+        Class::Unsigned => format!("{}u", s.bits()),
+        Class::Float => {
+            let x = s.to_f64() as f32;
+            if x.is_finite() && (x == 0.0 || x.is_normal()) {
+                match x {
+                    // Not the negation of a constant: the sign of zero counts.
+                    x if x == 0.0 && x.is_sign_negative() => "real(0x80000000u)".into(),
+                    // Its shortest decimals are beyond it, which browsers refuse.
+                    x if x.abs() == f32::MAX => format!("({:e}f)", x as f64),
+                    x if x < 0.0 => format!("({x:?}f)"),
+                    x => format!("{x:?}f"),
+                }
+            } else {
+                format!("real(0x{:x}u)", x.to_bits())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_numbers_that_the_type_has() {
+        for x in [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 0.1, -2.5, 1e38, 16_777_217.0, 3.402_823e38] {
+            let text = constant(Scalar::from_f64(DType::F32, x as f64));
+            let read: f64 = text.trim_matches(['(', ')', 'f']).parse().expect("a number");
+            assert!(read.abs() <= f32::MAX as f64 && read as f32 == x, "{text} for {x}");
+        }
+    }
+}
