@@ -57,6 +57,7 @@ pub(crate) const LARGE: &[&str] = &[
     "attention_16x128",
     "train_124m",
     "train_1b",
+    "train_1b_fp8",
     "train_qwen05b",
     "decode_1b_b1",
     "decode_1b_b32",
@@ -94,6 +95,14 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "attention_16x128" => (models::attention_step(4, (16, 16), 4096, 128), 4, 1),
         "train_124m" => (models::train_step(&models::GPT2_SIZE), 1, models::GPT2_SIZE.vocab as i64),
         "train_1b" => (models::train_step(&models::BILLION), 1, models::BILLION.vocab as i64),
+        "train_1b_fp8" => {
+            let fp8 = models::Config { fp8: true, ..models::BILLION };
+            (models::train_step(&fp8), 1, fp8.vocab as i64)
+        }
+        "train_small_fp8" => {
+            let fp8 = models::Config { narrow: true, fp8: true, ..models::SMALL };
+            (models::train_step(&fp8), 1, fp8.vocab as i64)
+        }
         "train_qwen05b" => (models::train_step(&models::QWEN_HALF), 1, models::QWEN_HALF.vocab as i64),
         _ if case.ends_with("_bf16") => match case.trim_end_matches("_bf16").strip_prefix("matmul")?.parse() {
             Ok(n @ 1..=4096) => (matmul(n, DType::BF16), (2048 / n).max(1), 1),

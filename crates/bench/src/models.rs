@@ -4,8 +4,9 @@ use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::composites::rope::{Pairs, Rope, rope};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::ops::window::Windows;
-use ir::ops::{Dot, ReduceKind, Remat, RematPolicy};
+use ir::ops::{Dot, Name, ReduceKind, Remat, RematPolicy};
 use ir::{Build, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
+use transform::{Delay, Few, FewBits, Rounding};
 
 const F: DType = DType::F32;
 
@@ -23,10 +24,22 @@ pub(crate) struct Config {
     pub(crate) seq: usize,
     /// Products and attention in bf16, everything else in f32.
     pub(crate) narrow: bool,
+    /// Products but the last in fp8 with delayed scaling: E4M3 forward, E5M2 backward.
+    pub(crate) fp8: bool,
 }
 
-pub(crate) const TINY: Config =
-    Config { vocab: 512, width: 128, layers: 4, heads: 4, kv_heads: 4, hidden: 352, batch: 8, seq: 128, narrow: false };
+pub(crate) const TINY: Config = Config {
+    vocab: 512,
+    width: 128,
+    layers: 4,
+    heads: 4,
+    kv_heads: 4,
+    hidden: 352,
+    batch: 8,
+    seq: 128,
+    narrow: false,
+    fp8: false,
+};
 pub(crate) const SMALL: Config = Config {
     vocab: 4096,
     width: 384,
@@ -37,6 +50,7 @@ pub(crate) const SMALL: Config = Config {
     batch: 8,
     seq: 256,
     narrow: false,
+    fp8: false,
 };
 
 /// A Llama of GPT-2's size, for GPUs.
@@ -50,6 +64,7 @@ pub(crate) const GPT2_SIZE: Config = Config {
     batch: 32,
     seq: 1024,
     narrow: true,
+    fp8: false,
 };
 
 /// A Llama of a billion parameters.
@@ -63,6 +78,7 @@ pub(crate) const BILLION: Config = Config {
     batch: 8,
     seq: 2048,
     narrow: true,
+    fp8: false,
 };
 
 /// The shape of Qwen 2's smallest: many words, few key heads.
@@ -76,6 +92,7 @@ pub(crate) const QWEN_HALF: Config = Config {
     batch: 8,
     seq: 2048,
     narrow: true,
+    fp8: false,
 };
 
 /// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
@@ -170,7 +187,10 @@ fn forward(c: &Config) -> Result<Graph> {
         x = b.add(x, down)?;
     }
     let n = rms(&mut b, x, p[1])?;
-    let logits = linear(&mut b, n, p[0])?;
+    let mut logits = linear(&mut b, n, p[0])?;
+    if c.fp8 {
+        logits = b.one(Name::new(transform::AS_WRITTEN).into(), &[logits])?;
+    }
     let l = mean_loss(&mut b, logits, targets)?;
     Ok(b.finish(&[l]))
 }
@@ -183,7 +203,7 @@ pub(crate) fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Resul
     b.scale(s, 1.0 / n as f64)
 }
 
-/// One step of training with AdamW: (parameters, first moments, second moments, ids, targets) to (loss, all three).
+/// One step of training with AdamW: (parameters, first moments, second moments, histories of fp8, ids, targets) to (loss, all four).
 pub(crate) fn train_step(c: &Config) -> Graph {
     let build = || -> Result<Graph> {
         let mut f = forward(c)?;
@@ -194,15 +214,25 @@ pub(crate) fn train_step(c: &Config) -> Graph {
         }
         let shapes = params(c);
         let n = shapes.len();
-        let wrt: Vec<usize> = (0..n).collect();
+        let mut states = Vec::new();
+        if c.fp8 {
+            let delay = Some(Delay { history: 16, interval: 1 });
+            let [forward, backward] = [Few::E4M3, Few::E5M2].map(|few| Rounding { delay, ..Rounding::new(few) });
+            f = transform::few_bits(&f, &FewBits::new(forward).backward(backward))?;
+            let stateful = transform::with_state(&f, None)?;
+            (f, states) = (stateful.graph, stateful.states);
+        }
+        // The gradient of a history is its next value.
+        let wrt: Vec<usize> = (0..n).chain(n + 2..n + 2 + states.len()).collect();
         let grad = transform::value_and_grad(&f, &wrt)?;
         let mut b = Builder::new();
         let p: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
         let m: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
         let v: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
+        let histories: Vec<Value> = states.into_iter().map(|t| b.graph.input(t)).collect();
         let ids = b.input(DType::I32, &[c.batch, c.seq]);
         let targets = b.input(DType::I32, &[c.batch, c.seq]);
-        let args: Vec<Value> = p.iter().copied().chain([ids, targets]).collect();
+        let args: Vec<Value> = p.iter().copied().chain([ids, targets]).chain(histories).collect();
         let outs = b.inline(&grad, &args)?;
         let (mut np, mut nm, mut nv) = (Vec::new(), Vec::new(), Vec::new());
         for i in 0..n {
@@ -223,7 +253,8 @@ pub(crate) fn train_step(c: &Config) -> Graph {
             nm.push(m1);
             nv.push(v1);
         }
-        let results: Vec<Value> = std::iter::once(outs[0]).chain(np).chain(nm).chain(nv).collect();
+        let results: Vec<Value> =
+            std::iter::once(outs[0]).chain(np).chain(nm).chain(nv).chain(outs[1 + n..].iter().copied()).collect();
         Ok(b.finish(&results))
     };
     build().expect("the model is a valid graph")

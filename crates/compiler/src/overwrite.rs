@@ -9,11 +9,48 @@ use ir::Binary;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// `offset + Σ stride · variable`.
+/// What an index varies with: a loop's variable, or digits of one that runs over several axes, `variable / divisor % count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Root {
+    Whole(Var),
+    Digits { var: Var, divisor: i64, count: Option<i64> },
+}
+
+impl Root {
+    fn var(self) -> Var {
+        match self {
+            Root::Whole(var) | Root::Digits { var, .. } => var,
+        }
+    }
+
+    fn of(self, var: Var) -> Root {
+        match self {
+            Root::Whole(_) => Root::Whole(var),
+            Root::Digits { divisor, count, .. } => Root::Digits { var, divisor, count },
+        }
+    }
+
+    /// The digits that a division by `n` leaves, or takes away.
+    fn divided(self, n: i64, rest: bool) -> Option<Root> {
+        let (var, divisor, count) = match self {
+            Root::Whole(var) => (var, 1, None),
+            Root::Digits { var, divisor, count } => (var, divisor, count),
+        };
+        if n < 1 || count.is_some_and(|c| c % n != 0) {
+            return None;
+        }
+        Some(match rest {
+            true => Root::Digits { var, divisor, count: Some(n) },
+            false => Root::Digits { var, divisor: divisor.checked_mul(n)?, count: count.map(|c| c / n) },
+        })
+    }
+}
+
+/// `offset + Σ stride · root`.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Linear {
     offset: i64,
-    terms: BTreeMap<Var, i64>,
+    terms: BTreeMap<Root, i64>,
 }
 
 impl Linear {
@@ -24,6 +61,12 @@ impl Linear {
             *entry = entry.checked_add(s.checked_mul(times)?)?;
         }
         Some(())
+    }
+
+    /// The root that this is, and nothing else.
+    fn root(&self) -> Option<Root> {
+        let (root, 1) = self.terms.first_key_value()? else { return None };
+        (self.offset == 0 && self.terms.len() == 1).then_some(*root)
     }
 }
 
@@ -141,7 +184,7 @@ impl Reader {
         for (atom, stride) in &index.terms {
             let Size::Const(s) = stride else { return None };
             match atom {
-                Atom::Var(v) => l.add(&Linear { offset: 0, terms: [(*v, 1)].into() }, *s)?,
+                Atom::Var(v) => l.add(&Linear { offset: 0, terms: [(Root::Whole(*v), 1)].into() }, *s)?,
                 Atom::Reg(r) => l.add(self.regs.get(r)?, *s)?,
             }
         }
@@ -156,6 +199,14 @@ impl Reader {
                 let mut l = self.regs.get(a)?.clone();
                 l.add(self.regs.get(b)?, 1)?;
                 Some(l)
+            }
+            Op::Binary(op @ (Binary::Div | Binary::Rem), a, b) => {
+                let (a, b) = (self.regs.get(a)?, self.regs.get(b)?);
+                if !b.terms.is_empty() {
+                    return None;
+                }
+                let root = a.root()?.divided(b.offset, *op == Binary::Rem)?;
+                Some(Linear { offset: 0, terms: [(root, 1)].into() })
             }
             Op::Binary(Binary::Mul, a, b) => {
                 let (a, b) = (self.regs.get(a)?, self.regs.get(b)?);
@@ -177,10 +228,13 @@ fn every_element_once(store: &Site, elements: usize) -> bool {
     let Some(index) = &store.index else { return false };
     let mut strides = Vec::new();
     for l in &store.loops {
-        match (l.runs, index.terms.get(&l.var)) {
-            (Some(1), _) => {}
-            (Some(n), Some(s)) => strides.push((*s, n)),
-            _ => return false,
+        let Some(n) = l.runs else { return false };
+        if n == 1 {
+            continue;
+        }
+        match axes(index, l.var, n) {
+            Some(all) => strides.extend(all),
+            None => return false,
         }
     }
     strides.sort_unstable();
@@ -192,6 +246,31 @@ fn every_element_once(store: &Site, elements: usize) -> bool {
         dense = dense.saturating_mul(n);
     }
     dense == elements as i64 && index.offset == 0
+}
+
+/// The axes that a variable of `n` iterations runs over, as strides and lengths: itself, or digits that make it up.
+fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
+    let own: Vec<(Root, i64)> = index.terms.iter().filter(|(r, _)| r.var() == var).map(|(r, s)| (*r, *s)).collect();
+    if let [(Root::Whole(_), stride)] = own[..] {
+        return Some(vec![(stride, n)]);
+    }
+    let mut digits = Vec::new();
+    for (root, stride) in own {
+        let Root::Digits { divisor, count, .. } = root else { return None };
+        digits.push((divisor, count, stride));
+    }
+    digits.sort_unstable();
+    let (mut next, mut all) = (1i64, Vec::new());
+    for (divisor, count, stride) in digits {
+        // Each begins where the one before ends; the last may be all that is left.
+        if divisor != next || n % divisor != 0 {
+            return None;
+        }
+        let runs = count.unwrap_or(n / divisor);
+        next = divisor.checked_mul(runs)?;
+        all.push((stride, runs));
+    }
+    (next == n).then_some(all)
 }
 
 /// Whether a load reads what the store is about to write, and comes first.
@@ -213,9 +292,9 @@ fn before(load: &Site, store: &Site) -> bool {
     // Either the same loops but for their variables,
     if own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.runs == b.runs && a.runs.is_some()) {
         let mut renamed = Linear { offset: from.offset, terms: BTreeMap::new() };
-        for (v, s) in &from.terms {
-            let to = own.iter().position(|l| l.var == *v).map_or(*v, |i| theirs[i].var);
-            renamed.terms.insert(to, *s);
+        for (root, s) in &from.terms {
+            let to = own.iter().position(|l| l.var == root.var()).map_or(root.var(), |i| theirs[i].var);
+            renamed.terms.insert(root.of(to), *s);
         }
         renamed.terms.retain(|_, s| *s != 0);
         if renamed == to {
@@ -230,13 +309,13 @@ fn before(load: &Site, store: &Site) -> bool {
 fn reads_inside(from: &Linear, own: &[Around], to: &Linear, theirs: &[Around]) -> bool {
     let Some((first, last)) = span(from, own) else { return false };
     let Some((start, end)) = span(to, theirs) else { return false };
-    let outer = |l: &Linear, inner: &[Around]| -> BTreeMap<Var, i64> {
-        let around = |v: &Var| !inner.iter().any(|a| a.var == *v);
-        l.terms.iter().filter(|(v, s)| around(v) && **s != 0).map(|(v, s)| (*v, *s)).collect()
+    let outer = |l: &Linear, inner: &[Around]| -> BTreeMap<Root, i64> {
+        let around = |r: &Root| !inner.iter().any(|a| a.var == r.var());
+        l.terms.iter().filter(|(r, s)| around(r) && **s != 0).map(|(r, s)| (*r, *s)).collect()
     };
     let mut strides: Vec<(i64, i64)> = Vec::new();
     for l in theirs {
-        match (l.runs, to.terms.get(&l.var)) {
+        match (l.runs, to.terms.get(&Root::Whole(l.var))) {
             (Some(1), _) => {}
             (Some(n), Some(s)) => strides.push((*s, n)),
             _ => return false,
@@ -250,8 +329,12 @@ fn reads_inside(from: &Linear, own: &[Around], to: &Linear, theirs: &[Around]) -
 /// The first and last element that some loops reach, those around them standing still.
 fn span(index: &Linear, inner: &[Around]) -> Option<(i64, i64)> {
     let (mut first, mut last) = (index.offset, index.offset);
+    let digits = |r: &Root| matches!(r, Root::Digits { .. }) && inner.iter().any(|l| l.var == r.var());
+    if index.terms.keys().any(digits) {
+        return None;
+    }
     for l in inner {
-        let stride = index.terms.get(&l.var).copied().unwrap_or(0);
+        let stride = index.terms.get(&Root::Whole(l.var)).copied().unwrap_or(0);
         let reach = stride.checked_mul(l.runs? - 1)?;
         first = first.checked_add(reach.min(0))?;
         last = last.checked_add(reach.max(0))?;

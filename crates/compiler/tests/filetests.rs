@@ -59,7 +59,7 @@ impl Backend for Plain {
     }
 
     fn claims(&self, composite: &Composite, _: &[Type]) -> bool {
-        matches!(composite.name.as_str(), "attention" | "packed_dot" | "dequantize")
+        matches!(composite.name.as_str(), "attention" | "packed_dot" | "dequantize" | "fp8_dot")
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {

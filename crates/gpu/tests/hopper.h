@@ -24,6 +24,30 @@ static inline void shown_to_products() {}
 static inline void products_begin() {}
 static inline void products_given() {}
 template <int N> static void products_done() {}
+// A gate's passes and openings; whoever waits lets the others run. All threads of a round see what the rounds before it left, so those of a
+// group stay together.
+struct Gate {
+    u32 count, passed, openings, round;
+};
+static inline Gate *gate(u32 at) {
+    static Gate gates[64];
+    return &gates[at / 8 % 64];
+}
+static inline void gate_set(u32 at, u32 count) { *gate(at) = {count, 0, 0, 0}; }
+static inline void gate_pass(u32 at) {
+    Gate *g = gate(at);
+    if (++g->passed == g->count) *g = {g->count, 0, g->openings + 1, rounds};
+}
+static inline void gate_wait(u32 at, u32 parity) {
+    // Nobody may be two openings behind.
+    for (;; pass()) {
+        Gate *g = gate(at);
+        u32 seen = g->openings - (g->openings > 0 && g->round == rounds);
+        if (seen % 2 != parity) return;
+    }
+}
+template <int G> static void fewer_registers() {}
+template <int G> static void more_registers() {}
 static inline f32 power_of_2(f32 x) { return exp2f(x); }
 
 // An element of an operand in shared memory: `i` along rows or columns of the result, `k` along the sum.
@@ -66,7 +90,6 @@ template <class E> struct Products {
         sum(d, given, 0, b, across, add);
         pass();
     }
-    static void rows(f32 (&d)[32], const u32 *a, u64 b, i32 add) { registers(d, a, b, false, add); }
     static void columns(f32 (&d)[32], const u32 *a, u64 b, i32 add) { registers(d, a, b, true, add); }
 };
 

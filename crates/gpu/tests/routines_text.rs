@@ -2,9 +2,10 @@
 
 mod host;
 
-use gpu::cuda::{Radix, Routine, Running};
+use gpu::cuda::turn::turn;
+use gpu::cuda::{Arg, Radix, Routine, Running};
 use host::{Run, compiler, host, single};
-use ir::ops::{Cumulative, ReduceKind, Sort, TopK};
+use ir::ops::{Cumulative, Permute, ReduceKind, Sort, TopK};
 use ir::{DType, Literal, Op, Scalar, Type};
 use oracle::{Rng, rng::run_seed};
 
@@ -32,7 +33,7 @@ fn finite(t: &Type, rng: &mut Rng) -> Literal {
 }
 
 #[test]
-fn long_lines_are_sorted_and_added_up() {
+fn long_lines_are_sorted_and_added_up_and_bytes_transposed() {
     let Some(cxx) = compiler() else { return };
     let seed = run_seed();
     let mut rng = Rng::new(seed);
@@ -53,6 +54,11 @@ fn long_lines_are_sorted_and_added_up() {
         let types = vec![Type::new(d, &[1 + rng.below(2), n])];
         let routine = Running::of(&op, &types).expect("a long line").routine();
         cases.push((op, types, routine));
+    }
+    for (rows, cols) in [(16, 16), (128, 64), (16 * (1 + rng.below(20)), 16 * (1 + rng.below(20)))] {
+        let op = Op::from(Permute { perm: [1, 0].into_iter().collect() });
+        let routine = Routine { calls: vec![turn(rows, cols, Arg::Operand(0), Arg::Result(0))], scratch: 0 };
+        cases.push((op, vec![Type::new(DType::U8, &[rows, cols])], routine));
     }
     let (mut runs, mut expected) = (Vec::new(), Vec::new());
     for (op, types, routine) in cases {

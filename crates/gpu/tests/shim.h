@@ -53,6 +53,7 @@ static std::vector<char> ended;
 static std::vector<std::vector<char>> stacks;
 static ucontext_t home;
 static unsigned current;
+static unsigned rounds;
 static unsigned long long slots[4096];
 
 static void pass() { swapcontext(&fibers[current], &home); }
@@ -122,6 +123,7 @@ static void run_block(unsigned threads, bool waits) {
     }
     for (bool any = true; any;) {
         any = false;
+        rounds++;
         for (unsigned t = 0; t < threads; t++)
             if (!ended[t]) {
                 any = true;

@@ -3,6 +3,7 @@
 pub mod cse;
 pub mod dots;
 pub mod inline;
+pub mod narrow;
 pub mod packed;
 pub mod partials;
 mod permutes;
@@ -30,6 +31,8 @@ pub enum Pass {
     OpenRemat,
     /// Products with packed weights become one op, where the backend has it.
     Packed,
+    /// Products of numbers rounded to 8 bits become one op, where the backend has it.
+    Narrow,
     /// Contractions get their axes in order.
     Dots,
     /// Long reductions go through partial results.
@@ -40,12 +43,13 @@ pub enum Pass {
 
 impl Pass {
     /// All passes, in the order they run.
-    pub const ORDER: [Pass; 10] = [
+    pub const ORDER: [Pass; 11] = [
         Pass::Inline,
         Pass::Simplify,
         Pass::Cse,
         Pass::OpenRemat,
         Pass::Packed,
+        Pass::Narrow,
         Pass::Simplify,
         Pass::Dots,
         Pass::Simplify,
@@ -66,6 +70,7 @@ impl Pass {
             Pass::Cse => "cse",
             Pass::OpenRemat => "open-remat",
             Pass::Packed => "packed",
+            Pass::Narrow => "narrow",
             Pass::Dots => "dots",
             Pass::Partials => "partials",
             Pass::Recompute => "recompute",
@@ -80,6 +85,7 @@ impl Pass {
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
             Pass::Packed => packed::packed(graph, claims),
+            Pass::Narrow => narrow::narrow(graph, claims),
             Pass::Dots => dots::dots(graph, &target.products),
             Pass::Partials => partials::partials(graph, &target.partials),
             Pass::Recompute => crate::products::recompute(graph, target),

@@ -7,7 +7,7 @@ use compiler::Options;
 use ir::composites::activation::{Gelu, gelu};
 use ir::composites::norm::layernorm;
 use ir::composites::softmax::softmax;
-use ir::ops::{Dot, GatherMode, ReduceKind, Scan};
+use ir::ops::{Dot, GatherMode, Quantize, ReduceKind, Scan};
 use ir::{Binary, Build, Builder, DType, Graph, Literal, Result as Made, Type, Unary, Value};
 use oracle::{Fill, Rng};
 
@@ -42,7 +42,9 @@ pub(crate) fn sizes(device: Device, slice: Slice, report: &mut Report) {
 }
 
 pub(crate) fn products(device: Device, slice: Slice, report: &mut Report) {
-    each(device, slice, matmuls(), report);
+    let mut all = matmuls();
+    all.extend(rounded());
+    each(device, slice, all, report);
 }
 
 fn each(mut device: Device, slice: Slice, all: Vec<Case>, report: &mut Report) {
@@ -395,5 +397,46 @@ fn matmuls() -> Vec<Case> {
         let y = b.permute(y, &[0, 2, 1, 3])?;
         Ok(vec![b.reshape(y, &[2, 50, 64])?])
     }));
+    all
+}
+
+/// Products of numbers that are rounded to 8 bits, as training makes them: forward, and both gradients.
+fn rounded() -> Vec<Case> {
+    let few = |b: &mut Builder, x: Value, d: DType, most: f64| -> Made<Value> {
+        let shape = b.ty(x).shape;
+        let wide = b.cast(x, DType::F32)?;
+        let size = b.unary(Unary::Abs, wide)?;
+        let axes: Vec<usize> = (0..shape.len()).collect();
+        let scale = b.reduce(ReduceKind::Max, size, &axes)?;
+        let scale = b.scale(scale, 1.0 / most)?;
+        let scale = b.splat(scale, &shape)?;
+        let codes = b.div(wide, scale)?;
+        let codes = b.one(Quantize(d).into(), &[codes])?;
+        let codes = b.cast(codes, DType::F32)?;
+        b.mul(codes, scale)
+    };
+    let dot = |left: &[usize], right: &[usize]| Dot {
+        lhs_contract: left.iter().copied().collect(),
+        rhs_contract: right.iter().copied().collect(),
+        ..Dot::last_axes(DType::F32, 2, 2)
+    };
+    let mut all = Vec::new();
+    for (m, n, k) in [(8, 16, 16), (32, 48, 32), (256, 384, 640), (512, 2048, 1024), (50, 60, 31), (24, 144, 80)] {
+        for d in [DType::BF16, DType::F32] {
+            let name = format!("2×[{m},{k}]·[{n},{k}] {d} in 8 bits");
+            let types = [ty(d, &[2, m, k]), ty(d, &[n, k]), ty(d, &[2, m, n])];
+            all.push(case(name, &types, Fill::Smooth, 0, |b, x| {
+                let rows = few(b, x[0], DType::F8E4M3, 448.0)?;
+                let weight = few(b, x[1], DType::F8E4M3, 448.0)?;
+                let back = few(b, x[2], DType::F8E5M2, 57344.0)?;
+                let y = b.one(dot(&[2], &[1]).into(), &[rows, weight])?;
+                let dx = b.one(dot(&[2], &[0]).into(), &[back, weight])?;
+                let dw = b.one(dot(&[0, 1], &[0, 1]).into(), &[back, rows])?;
+                // Units of 8 bits add up fewer bits than f32 has: results are compared as bf16, one of them through f32.
+                let dx = b.scale(dx, 0.5)?;
+                [y, dx, dw].into_iter().map(|v| b.cast(v, DType::BF16)).collect()
+            }));
+        }
+    }
     all
 }

@@ -1,4 +1,4 @@
-//! Attention and its backward on Hopper's matrix units (`templates/attention.cu`).
+//! Attention and its backward on Hopper's matrix units (`templates/attention.cu`, `templates/attention_fed.cu`).
 //!
 //! Few queries, as in decoding, are weighed without them (`templates/attention_few.cu`): keys are shared out to blocks, whose parts are
 //! then joined.
@@ -6,7 +6,7 @@
 //! What it does: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
 //! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
 
-use super::template::{ATTENTION, ATTENTION_FEW, Arg, Call, HOPPER, Routine};
+use super::template::{ATTENTION, ATTENTION_FED, ATTENTION_FEW, Arg, Call, HOPPER, Routine};
 use crate::attention::{Call as Asked, FAR};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -34,15 +34,22 @@ impl std::ops::Deref for Attention {
     }
 }
 
-/// How a kernel is laid out: tiles that queries (and keys) and values are wide, warp groups of a block, whether the side that stays
-/// is in registers, and how many blocks a multiprocessor should hold.
+/// How a kernel is laid out: tiles that queries (and keys) and values are wide, warp groups of a block that multiply, stages of what
+/// passes by, and whether a warp group of its own feeds them; else as many blocks as said share a multiprocessor.
 #[derive(Clone, Copy)]
 struct Layout {
     wide: usize,
     wide_v: usize,
     groups: usize,
-    registers: bool,
+    stages: usize,
+    fed: bool,
     resident: usize,
+}
+
+impl Layout {
+    fn threads(&self) -> usize {
+        128 * (self.groups + self.fed as usize)
+    }
 }
 
 impl Attention {
@@ -67,14 +74,15 @@ impl Attention {
     /// What was quickest of all layouts on an H200.
     fn layout(&self, kind: Kind) -> Layout {
         let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
-        let (groups, registers, resident) = match (wide.max(wide_v), kind) {
-            (1, Kind::Forward | Kind::Queries) => (1, false, 4),
-            (1, Kind::Keys) => (1, false, 3),
-            (2, Kind::Forward) => (2, false, 2),
-            (2, Kind::Queries) => (1, false, 2),
-            _ => (2, false, 1),
-        };
-        Layout { wide, wide_v, groups, registers, resident }
+        let alike = |groups, resident| Layout { wide, wide_v, groups, stages: 2, fed: false, resident };
+        let fed = |groups, stages| Layout { wide, wide_v, groups, stages, fed: true, resident: 1 };
+        match (wide.max(wide_v), kind) {
+            (1, Kind::Forward | Kind::Queries) => alike(1, 4),
+            (1, Kind::Keys) => alike(1, 3),
+            (2, Kind::Forward) => fed(3, 3),
+            (2, Kind::Queries) => alike(1, 2),
+            _ => alike(2, 1),
+        }
     }
 
     /// The launches.
@@ -106,7 +114,7 @@ impl Attention {
                 entry: self.entry(kind, l),
                 text: self.text(kind, l),
                 blocks: rows.div_ceil(SIDE * l.groups) * heads,
-                threads: 128 * l.groups as u32,
+                threads: l.threads() as u32,
                 shared: kind.shared(l) as u32,
                 args: first.iter().chain(more).copied().collect(),
                 sizes: sizes.clone(),
@@ -213,18 +221,22 @@ impl Attention {
 
     fn text(&self, kind: Kind, l: Layout) -> String {
         let entry = self.entry(kind, l);
-        let (element, Layout { wide, wide_v, groups, registers, resident }) = (self.element(), l);
+        let (element, Layout { wide, wide_v, groups, stages, fed, resident }) = (self.element(), l);
         let (params, args) = kind.own();
         let capped = self.cap.is_some();
-        let (name, threads) = (kind.name(), 128 * groups);
+        let (name, threads) = (kind.name(), l.threads());
+        let (more, function) = match fed {
+            true => (ATTENTION_FED, format!("fed_{name}<{element}, {wide}, {wide_v}, {groups}, {stages}, {capped}>")),
+            false => ("", format!("attention_{name}<{element}, {wide}, {wide_v}, {groups}, {capped}>")),
+        };
         format!(
-            r#"{HOPPER}{ATTENTION}extern "C" __global__ void __launch_bounds__({threads}, {resident}) {entry}(const u16* q, const u16* k,
+            r#"{HOPPER}{ATTENTION}{more}extern "C" __global__ void __launch_bounds__({threads}, {resident}) {entry}(const u16* q, const u16* k,
     const u16* v, const i32* offsets, const i32* lengths, {params}, i64 heads, i64 per, i64 group, i64 tq, i64 tk, i64 d, i64 dv,
     i64 back, i64 ahead, i64 offset_every, i64 length_every, i64 scale, i64 cap) {{
     const Attention z = {{(i32)heads, (i32)per, (i32)group, (i32)tq, (i32)tk, (i32)d, (i32)dv, (i32)back, (i32)ahead,
         (i32)offset_every, (i32)length_every, real((u32)scale), real((u32)cap), offsets, lengths}};
     wait_turn();
-    attention_{name}<{element}, {wide}, {wide_v}, {groups}, {registers}, {capped}>(q, k, v, {args}, z);
+    {function}(q, k, v, {args}, z);
 }}
 "#
         )
@@ -260,7 +272,7 @@ impl Kind {
         }
     }
 
-    /// Two stages of what passes by, and what stays unless it is in registers.
+    /// Stages of what passes by, what stays, and gates.
     fn shared(self, l: Layout) -> usize {
         let both = l.wide + l.wide_v;
         let (numbers, stays) = match self {
@@ -268,6 +280,6 @@ impl Kind {
             Kind::Queries => (0, both),
             Kind::Keys => (1024, both),
         };
-        2 * (both * TILE + numbers) + if l.registers { 0 } else { l.groups * stays * TILE }
+        l.stages * (both * TILE + numbers) + l.groups * stays * TILE + if l.fed { 16 * l.stages } else { 0 }
     }
 }

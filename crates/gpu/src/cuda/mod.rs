@@ -15,6 +15,7 @@ mod running;
 #[cfg(feature = "cuda")]
 mod runtime;
 mod template;
+pub mod turn;
 
 pub use attention::Attention;
 pub use few::Few;

@@ -39,9 +39,13 @@ pub enum Arg {
     Scratch(usize),
 }
 
+/// Transposes of bytes.
+pub(crate) const TURN: &str = include_str!("templates/turn.cu");
 /// Hopper's instructions.
 pub(crate) const HOPPER: &str = include_str!("templates/hopper.cu");
 /// Attention by blocks.
 pub(crate) const ATTENTION: &str = include_str!("templates/attention.cu");
+/// Attention by blocks that a warp group feeds.
+pub(crate) const ATTENTION_FED: &str = include_str!("templates/attention_fed.cu");
 /// Attention of few queries.
 pub(crate) const ATTENTION_FEW: &str = include_str!("templates/attention_few.cu");

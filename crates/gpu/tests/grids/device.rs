@@ -10,6 +10,14 @@ use std::sync::Arc;
 pub(crate) struct Device(Target);
 
 impl Device {
+    /// One that runs rows in parallel.
+    pub(crate) fn grid() -> Device {
+        let mut target = cpu::Cpu::with_target(1, None).target().clone();
+        target.schedule = Schedule::Grid;
+        target.products = Products { prologues: None, epilogues: None, ..target.products };
+        Device(target)
+    }
+
     /// One that runs rows in parallel as a GPU does, or one that chunks them for workers as a CPU does.
     pub(crate) fn random(rng: &mut Rng) -> Device {
         let mut target = cpu::Cpu::with_target(1, None).target().clone();

@@ -401,10 +401,11 @@ impl<'a> Run<'a> {
         let apart = end.filter(|_| settings.isolate);
         let recipe = crate::recipe::recipe(&settings.recipe)?;
         if recipe.is_some_and(|recipe| recipe.few.is_some()) {
-            watch.note(&format!(
-                "products are rounded as `{}` says; that is emulated here, and no faster",
-                settings.recipe
-            ));
+            let how = match settings.device.starts_with("cuda") {
+                true => "those of fp8 with one scale for each tensor are computed in it, others emulated",
+                false => "that is emulated here, and no faster",
+            };
+            watch.note(&format!("products are rounded as `{}` says; {how}", settings.recipe));
         }
         let bits = settings.optimizer_bits.or(recipe.and_then(|recipe| recipe.optimizer_bits));
         let teacher = match &settings.teacher {

@@ -2,11 +2,13 @@
 
 use super::blas::Blas;
 use super::device::Device;
+use super::dnn::Dnn;
 use super::event::{Event, Stopwatch};
 use super::execute::{Position, Run, Timer};
 use super::kernels::Kernels;
 use super::load::{self, Loaded, Ready};
 use super::memory::CudaBuffer;
+use super::narrow::Narrow;
 use super::pool::Usage;
 use super::record::{Graph, Todo};
 use super::strided::Text;
@@ -21,7 +23,7 @@ use ir::{DType, Op, Type};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An NVIDIA GPU.
 pub struct Cuda {
@@ -35,10 +37,21 @@ pub(crate) struct Inner {
     pub(crate) kernels: Kernels,
     /// None where cuBLASLt is not installed.
     pub(crate) blas: Option<Blas>,
+    /// Opened when something wants it; none where it is not installed.
+    dnn: OnceLock<Option<Dnn>>,
     /// Runs what the device lacks.
     pub(crate) host: Arc<dyn Backend>,
     /// Whether programs are recorded as graphs.
     pub(crate) records: bool,
+}
+
+impl Inner {
+    /// cuDNN, if there is one for this device.
+    pub(crate) fn dnn(&self) -> Option<&Dnn> {
+        // Its attention is as quick as it was measured on Hopper alone.
+        let context = &self.device.context;
+        self.dnn.get_or_init(|| Dnn::open(context).filter(|_| context.capability == (9, 0))).as_ref()
+    }
 }
 
 impl Cuda {
@@ -54,7 +67,7 @@ impl Cuda {
         let kernels = Kernels::new(&device.context, super::prelude())?;
         let blas = Blas::open(&device)?;
         let target = target();
-        Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, host, records }), target })
+        Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, dnn: OnceLock::new(), host, records }), target })
     }
 
     /// Memory in use.
@@ -210,7 +223,14 @@ impl Backend for Cuda {
     }
 
     fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
-        load::claimed(self.inner.device.context.capability, &composite.clone().into(), args).is_some()
+        let op = composite.clone().into();
+        if let Some(narrow) = Narrow::of(&op, args) {
+            // Before 8.9 there are no such products.
+            let able = self.inner.device.context.capability >= (8, 9);
+            let blas = self.inner.blas.as_ref().filter(|_| able);
+            return blas.is_some_and(|blas| blas.plan(&narrow.call()).is_ok_and(|plan| plan.is_some()));
+        }
+        load::claimed(self.inner.device.context.capability, &op, args).is_some()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {

@@ -27,6 +27,8 @@ const KEPT: usize = 8192;
 pub(crate) struct Call {
     pub(crate) gemm: Gemm,
     pub(crate) dtype: DType,
+    /// The type of the second matrix: but for fp8 the first one's.
+    pub(crate) second: DType,
     pub(crate) out: DType,
     /// Numbers of bytes that the addresses of first, second and out are multiples of.
     pub(crate) aligned: [u32; 3],
@@ -141,8 +143,31 @@ impl Blas {
         out: u64,
         stream: cu::CUstream,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.scaled(plan, first, second, None, out, stream) }
+    }
+
+    /// As `run`; `scales` are addresses of an f32 each, which all elements of `first` and of `second` are multiplied with.
+    ///
+    /// # Safety
+    /// As for `run`.
+    pub(crate) unsafe fn scaled(
+        &self,
+        plan: &Plan,
+        first: u64,
+        second: u64,
+        scales: Option<[u64; 2]>,
+        out: u64,
+        stream: cu::CUstream,
+    ) -> Result<()> {
         let choice = plan.choice.as_ref().ok_or_else(|| Error::Internal("a product without a plan".into()))?;
         let workspace = self.workspace.lock().unwrap_or_else(|e| e.into_inner());
+        // Nobody else gives this plan meanwhile: the workspace is ours.
+        if let Some([of_first, of_second]) = scales {
+            use lt::cublasLtMatmulDescAttributes_t::*;
+            plan.desc.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of_first)?;
+            plan.desc.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &of_second)?;
+        }
         let (one, zero) = (1.0f32, 0.0f32);
         let (one_wide, zero_wide) = (1.0f64, 0.0f64);
         let (alpha, beta): (*const c_void, *const c_void) = match plan.wide {
@@ -218,7 +243,7 @@ impl Plan {
         desc.set(CUBLASLT_MATMUL_DESC_TRANSA, &operation(&g.first))?;
         desc.set(CUBLASLT_MATMUL_DESC_TRANSB, &operation(&g.second))?;
         let layout = |m: &Matrix, d: DType| Layout::new(m, g.count, data_type(d)?);
-        let (first, second) = (layout(&g.first, call.dtype)?, layout(&g.second, call.dtype)?);
+        let (first, second) = (layout(&g.first, call.dtype)?, layout(&g.second, call.second)?);
         let out = layout(&g.out, call.out)?;
         let label = format!("{} to {}, {g:?}", call.dtype, call.out);
         Ok(Plan { desc, first, second, out, choice: None, wide, label })
@@ -232,6 +257,8 @@ fn data_type(d: DType) -> Result<lt::cudaDataType> {
         DType::F64 => CUDA_R_64F,
         DType::F16 => CUDA_R_16F,
         DType::BF16 => CUDA_R_16BF,
+        DType::F8E4M3 => CUDA_R_8F_E4M3,
+        DType::F8E5M2 => CUDA_R_8F_E5M2,
         _ => return Err(Error::Internal(format!("a product of {d}"))),
     })
 }

@@ -1,9 +1,11 @@
 //! Giving the steps of a program to a stream.
 
 use super::device;
+use super::dnn::ReadyDnn;
 use super::event::Stopwatch;
 use super::kernels::Function;
 use super::load::{Argument, How, Launch, Loaded, MAX_LEVELS, Packed, Product, Ready, ReadyTrip};
+use super::narrow::ReadyNarrow;
 use super::strided::{self, THREADS};
 use crate::cuda::few;
 use compiler::program::{Place, Slot, Step, Trip};
@@ -79,7 +81,11 @@ impl Timer {
                 }
             }
             _ => {
-                let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
+                let host = match ready {
+                    Ready::Host(_) => " (host)",
+                    Ready::Dnn(_) => " (cuDNN)",
+                    _ => "",
+                };
                 self.add(number, (&raw const *ready).cast(), format!("{}{host}", step.label()), found);
             }
         }
@@ -162,6 +168,8 @@ impl Run<'_> {
             Ready::Kernel(launch) => self.launch(launch, at),
             Ready::Kernels(launches) => launches.iter().try_for_each(|l| self.launch(l, at)),
             Ready::Product(p) => self.product(p, at),
+            Ready::Narrow(p) => self.narrow(p, at),
+            Ready::Dnn(a) => self.dnn(a, at),
             Ready::Host(h) => {
                 let device = &self.loaded.inner.device;
                 let mut operands = Vec::with_capacity(h.args.len());
@@ -318,6 +326,51 @@ impl Run<'_> {
                     None => Ok(()),
                 }
             }
+        }
+    }
+
+    fn dnn(&self, a: &ReadyDnn, at: &Position) -> Result<()> {
+        let Some(dnn) = self.loaded.inner.dnn() else {
+            return Err(Error::Internal("an attention for a library that isn't there".into()));
+        };
+        self.follows.set(false);
+        let tensors: SmallVec<[u64; 9]> = a.tensors.iter().map(|p| self.address(p, at)).collect();
+        // SAFETY: the plan was made for these types; the scratch has the bytes that it wants.
+        unsafe { dnn.run(&a.plan, &tensors, self.scratch, self.stream.cast()) }
+    }
+
+    fn narrow(&self, p: &ReadyNarrow, at: &Position) -> Result<()> {
+        let Some(blas) = &self.loaded.inner.blas else {
+            return Err(Error::Internal("a product for a library that isn't there".into()));
+        };
+        let context = &self.loaded.inner.device.context;
+        let own = [&p.a, &p.b, &p.out].map(|place| self.address(place, at));
+        let mut used = own;
+        for (i, copy) in p.copies.iter().enumerate() {
+            let Some(offset) = copy else { continue };
+            used[i] = self.scratch + *offset as u64;
+            if i < 2 {
+                self.follows.set(false);
+                device::copy(context, self.stream, own[i], used[i], p.bytes[i])?;
+            }
+        }
+        for (side, turned) in p.turned.iter().enumerate() {
+            let Some((offset, turn)) = turned else { continue };
+            let to = self.scratch + *offset as u64;
+            let mut values: SmallVec<[u64; 4]> = SmallVec::from_slice(&[used[side], to]);
+            values.extend(turn.sizes.iter().map(|n| *n as u64));
+            let function = &self.loaded.functions[turn.function];
+            self.call(function, (turn.blocks, turn.threads, 0), &mut values, "transpose of codes")?;
+            used[side] = to;
+        }
+        self.follows.set(false);
+        let [of_a, of_b] = [&p.scales[0], &p.scales[1]].map(|place| self.address(place, at));
+        // Rows of the result are columns of what cuBLASLt computes: B is its first matrix.
+        // SAFETY: the plan was made for these sizes and alignments.
+        unsafe { blas.scaled(&p.plan, used[1], used[0], Some([of_b, of_a]), used[2], self.stream)? };
+        match p.copies[2] {
+            Some(_) => device::copy(context, self.stream, used[2], own[2], p.bytes[2]),
+            None => Ok(()),
         }
     }
 

@@ -4,18 +4,21 @@ use super::Inner;
 use super::backend::means;
 use super::blas::{Call, Plan};
 use super::classes::ALIGN;
+use super::dnn::{self, ReadyDnn};
 use super::gemm::{self, Mapped};
 use super::kernels::Function;
 use super::memory::CudaBuffer;
+use super::narrow::{Narrow, ReadyNarrow, Turn};
 use super::record::Recordings;
 use super::scatter::Rows;
 use super::strided::{self, Text};
+use crate::cuda::turn::{self, turn};
 use crate::cuda::{self, Arg, Attention, Few, Radix, Routine, Running};
 use crate::grid::places::aligned;
 use crate::grid::{self, Buf, Given, Limits, Space};
 use crate::host::Host;
 use crate::library;
-use compiler::loops::Kernel;
+use compiler::loops::{self, Kernel, Reg, Stmt};
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::{Op, Type};
@@ -30,6 +33,10 @@ pub(crate) enum Ready {
     /// One after another.
     Kernels(Vec<Launch>),
     Product(Box<Product>),
+    /// An attention by cuDNN.
+    Dnn(Box<ReadyDnn>),
+    /// A product of fp8 codes.
+    Narrow(Box<ReadyNarrow>),
     Host(Box<Host>),
     Copy {
         from: Place,
@@ -218,7 +225,7 @@ fn launches(steps: &[Ready]) -> Option<usize> {
         sum = sum.saturating_add(match s {
             Ready::Kernel(_) | Ready::Copy { .. } | Ready::Zero { .. } => 1,
             Ready::Kernels(launches) => launches.len(),
-            Ready::Product(_) => 1,
+            Ready::Product(_) | Ready::Narrow(_) | Ready::Dnn(_) => 1,
             Ready::Host(_) | Ready::Branch { .. } => return None,
             Ready::Loop { trip: ReadyTrip::Exact(n), body, after, .. } => {
                 launches(body)?.saturating_mul(*n).saturating_add(after.len())
@@ -244,7 +251,7 @@ pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<
 
 /// Whether the device has something of its own for an op, better than the kernels that it would become.
 pub(crate) fn own(capability: (i32, i32), op: &Op, args: &[Type]) -> bool {
-    Rows::of(op, args).is_some() || claimed(capability, op, args).is_some()
+    Rows::of(op, args).is_some() || Narrow::of(op, args).is_some() || claimed(capability, op, args).is_some()
 }
 
 /// What a kernel step becomes.
@@ -296,6 +303,46 @@ fn steady(program: &Program, p: &Place) -> bool {
     })
 }
 
+/// Whether a place is known to hold zeros and nothing else: one step writes its buffer, and writes zeros.
+fn zeros(program: &Program, p: &Place) -> bool {
+    let Slot::Fixed(id) = p.slot else { return false };
+    match &program.buffers[id.0 as usize].class {
+        Class::Constant(l) => return l.bytes().iter().all(|b| *b == 0),
+        Class::Activation => {}
+        _ => return false,
+    }
+    let writes = |s: &Step| {
+        let mut found = false;
+        s.places(&mut |place, written| found |= written && place.buffers().any(|b| b == id));
+        found
+    };
+    let mut writers = program.steps.iter().filter(|s| writes(s));
+    match (writers.next(), writers.next()) {
+        (Some(Step::Zero { to, bytes }), None) => {
+            *to == Place::of(id) && *bytes == program.buffers[id.0 as usize].ty.bytes()
+        }
+        (Some(Step::Kernel { kernel, args, .. }), None) => {
+            let own = |a: &KernelArg| matches!(a, KernelArg::Place(place) if place.buffers().any(|b| b == id));
+            let all = args.iter().enumerate().filter(|(_, a)| own(a)).map(|(i, _)| i);
+            all.into_iter().all(|i| stores_zeros(&kernel.body, Buf(i as u32), &mut Vec::new()))
+        }
+        _ => false,
+    }
+}
+
+/// Whether everything that a kernel stores to a buffer is the constant 0.
+fn stores_zeros(body: &[Stmt], buf: Buf, known: &mut Vec<Reg>) -> bool {
+    body.iter().all(|s| match s {
+        Stmt::Let { dst, op: loops::Op::Const(c) } if c.bits() == 0 => {
+            known.push(*dst);
+            true
+        }
+        Stmt::Let { .. } => true,
+        Stmt::Store { buf: to, value, .. } => *to != buf || known.contains(value),
+        Stmt::Loop(l) => stores_zeros(&l.body, buf, known),
+    })
+}
+
 struct Loader<'a> {
     inner: &'a Arc<Inner>,
     program: &'a Program,
@@ -322,6 +369,12 @@ impl Loader<'_> {
             }
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                if let Some(narrow) = Narrow::of(op, &types) {
+                    return Ok(Ready::Narrow(Box::new(self.narrow(&narrow, args, &outs[0].0)?)));
+                }
+                if let Some(ready) = self.dnn(op, &types, args, outs) {
+                    return Ok(Ready::Dnn(Box::new(ready)));
+                }
                 if let Some(routine) = claimed(self.inner.device.context.capability, op, &types) {
                     return Ok(self.routine(routine, args, outs));
                 }
@@ -372,6 +425,52 @@ impl Loader<'_> {
             function: self.function(Text { entry: c.entry, text: c.text }),
         };
         Ready::Kernels(routine.calls.into_iter().map(launch).collect())
+    }
+
+    /// An attention by cuDNN, where that is quicker than the template and has a plan.
+    fn dnn(&mut self, op: &Op, types: &[Type], args: &[(Place, Type)], outs: &[(Place, Type)]) -> Option<ReadyDnn> {
+        let Op::Composite(c) = op else { return None };
+        let asked = Attention::of(c, types).filter(|a| dnn::suits(a))?;
+        let tensors: Vec<Place> = match (asked.backward, args, outs) {
+            (false, [q, k, v, ..], [out, lse]) => [q, k, v, out, lse].map(|(p, _)| p.clone()).to_vec(),
+            (true, [q, k, v, out, lse, dout, dlse], [dq, dk, dv]) if zeros(self.program, &dlse.0) => {
+                [q, k, v, out, dout, lse, dq, dk, dv].map(|(p, _)| p.clone()).to_vec()
+            }
+            _ => return None,
+        };
+        if tensors.iter().any(|p| aligned(self.program, p, ALIGN) < turn::LEAST) {
+            return None;
+        }
+        let plan = self.inner.dnn()?.plan(&asked)?;
+        self.scratch = self.scratch.max(plan.workspace.next_multiple_of(ALIGN));
+        Some(ReadyDnn { plan, tensors })
+    }
+
+    fn narrow(&mut self, narrow: &Narrow, args: &[(Place, Type)], out: &Place) -> Result<ReadyNarrow> {
+        let none = || Error::Internal(format!("cuBLASLt has nothing for {narrow:?}, which was claimed"));
+        let blas = self.inner.blas.as_ref().ok_or_else(none)?;
+        let places = [&args[0].0, &args[1].0, out];
+        // What doesn't lie as cuBLASLt wants it goes through memory that does.
+        let (mut copies, mut scratch) = ([None; 3], 0);
+        for ((copy, place), bytes) in copies.iter_mut().zip(places).zip(narrow.bytes()) {
+            if aligned(self.program, place, ALIGN) < turn::LEAST {
+                *copy = Some(scratch);
+                scratch += bytes.next_multiple_of(ALIGN);
+            }
+        }
+        let mut turned = [None, None];
+        for (side, turned) in turned.iter_mut().enumerate().filter(|(side, _)| narrow.across[*side]) {
+            let (rows, cols) = narrow.sizes(side);
+            let c = turn(rows, cols, Arg::Operand(side), Arg::Scratch(scratch));
+            let function = self.function(Text { entry: c.entry, text: c.text });
+            *turned = Some((scratch, Turn { function, blocks: c.blocks as u32, threads: c.threads, sizes: c.sizes }));
+            scratch += narrow.bytes()[side].next_multiple_of(ALIGN);
+        }
+        self.scratch = self.scratch.max(scratch);
+        let plan = blas.plan(&narrow.call())?.ok_or_else(none)?;
+        let [a, b, out] = places.map(Place::clone);
+        let scales = [args[2].0.clone(), args[3].0.clone()];
+        Ok(ReadyNarrow { plan, a, b, scales, out, bytes: narrow.bytes(), copies, turned })
     }
 
     fn function(&mut self, text: Text) -> usize {
@@ -460,7 +559,7 @@ impl Loader<'_> {
         }
         let [in_a, in_b, in_c] = aligns;
         let aligned = if mapped.gemm.swapped { [in_b, in_a, in_c] } else { [in_a, in_b, in_c] };
-        let call = Call { gemm: mapped.gemm, dtype: s.dtype, out: s.out, aligned };
+        let call = Call { gemm: mapped.gemm, dtype: s.dtype, second: s.dtype, out: s.out, aligned };
         match blas.plan(&call)? {
             Some(plan) => {
                 self.scratch = self.scratch.max(scratch);

@@ -71,6 +71,15 @@ pub(crate) fn blas() -> bool {
     found("cublasLt", || unsafe { cublaslt::sys::is_culib_present() })
 }
 
+/// cuDNN, if it is installed.
+pub(crate) fn dnn() -> Option<libloading::Library> {
+    const NAME: &str = "libcudnn.so.9";
+    let files =
+        std::iter::once(PathBuf::from(NAME)).chain(folders().into_iter().map(|f| f.join(NAME)).filter(|f| f.exists()));
+    // SAFETY: as above.
+    files.into_iter().find_map(|file| unsafe { libloading::Library::new(&file) }.ok())
+}
+
 /// Whether the loader finds a library by itself, or finds it after it was opened from one of the usual folders: a library
 /// that is open is found by its name.
 fn found(name: &str, present: impl Fn() -> bool) -> bool {

@@ -51,16 +51,11 @@ D f32 row_sum(f32 x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// d (+)= a bᵀ over P tiles' width: a in registers or in tiles, b in tiles.
-template <class E, int P, bool REGISTERS> D void scores(f32 (&d)[32], const u32 (*a)[4], u32 a_tiles, u32 b_tiles) {
+// d (+)= a bᵀ over P tiles' width.
+template <class E, int P> D void scores(f32 (&d)[32], u32 a_tiles, u32 b_tiles) {
 #pragma unroll
-    for (i32 k = 0; k < P * 4; k++) {
-        const u64 b = operand(b_tiles + k / 4 * TILE) + COLUMNS_ON(k % 4);
-        if (REGISTERS)
-            E::rows(d, a[k], b, k);
-        else
-            E::tiles(d, operand(a_tiles + k / 4 * TILE) + COLUMNS_ON(k % 4), b, k);
-    }
+    for (i32 k = 0; k < P * 4; k++)
+        E::tiles(d, operand(a_tiles + k / 4 * TILE) + COLUMNS_ON(k % 4), operand(b_tiles + k / 4 * TILE) + COLUMNS_ON(k % 4), k);
 }
 // d += a b: a in registers, 64 x 64, b P tiles side by side.
 template <class E, int P> D void collect(f32 (&d)[P][32], const u32 (&a)[4][4], u32 b_tiles) {
@@ -83,7 +78,7 @@ template <int P> D void clear(f32 (&d)[P][32]) {
 }
 
 // A block: 64 G queries of a head against all keys that they see, 64 at a time.
-template <class E, int P, int PV, int G, bool REGISTERS, bool CAP>
+template <class E, int P, int PV, int G, bool CAP>
 D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32* lse, const Attention& z) {
     SHARED_MEMORY(shared);
     const i32 THREADS = 128 * G, STAGE = (P + PV) * TILE;
@@ -104,13 +99,9 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
     to = to > length ? length : to;
     to = to < 0 ? 0 : (to + 63) / 64;
 
-    u32 a[REGISTERS ? P * 4 : 1][4];
-    if constexpr (REGISTERS)
-        load_left<P>(a, q + (start + own) * z.d, z.tq - start - own, z.d);
-    else
 #pragma unroll
-        for (i32 g = 0; g < G; g++)
-            load_rows<P, THREADS>(queries + g * P * TILE, q + (start + g * 64) * z.d, z.tq - start - g * 64, z.d);
+    for (i32 g = 0; g < G; g++)
+        load_rows<P, THREADS>(queries + g * P * TILE, q + (start + g * 64) * z.d, z.tq - start - g * 64, z.d);
     if (from < to) {
         load_rows<P, THREADS>(base, k + from * 64 * z.d, length - from * 64, z.d);
         load_rows<PV, THREADS>(base + P * TILE, v + from * 64 * z.dv, length - from * 64, z.dv);
@@ -134,7 +125,7 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
         copies_given();
         f32 s[32];
         products_begin();
-        scores<E, P, REGISTERS>(s, a, queries + own / 64 * P * TILE, here);
+        scores<E, P>(s, queries + own / 64 * P * TILE, here);
         products_given();
         products_done<0>();
         if (CAP)
@@ -211,7 +202,7 @@ template <class E> D void attention_rows(const u16* out, const u16* dout, const 
 }
 
 // A block: 64 G queries of a head, what they owe to all keys that they see.
-template <class E, int P, int PV, int G, bool REGISTERS, bool CAP>
+template <class E, int P, int PV, int G, bool CAP>
 D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, const f32* lse, const f32* rows, u16* dq, const Attention& z) {
     SHARED_MEMORY(shared);
     const i32 THREADS = 128 * G, STAGE = (P + PV) * TILE;
@@ -233,16 +224,10 @@ D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, c
     to = to > length ? length : to;
     to = to < 0 ? 0 : (to + 63) / 64;
 
-    u32 a[REGISTERS ? P * 4 : 1][4], b[REGISTERS ? PV * 4 : 1][4];
-    if constexpr (REGISTERS) {
-        load_left<P>(a, q + (start + own) * z.d, z.tq - start - own, z.d);
-        load_left<PV>(b, dout + (start + own) * z.dv, z.tq - start - own, z.dv);
-    } else {
 #pragma unroll
-        for (i32 g = 0; g < G; g++) {
-            load_rows<P, THREADS>(queries + g * P * TILE, q + (start + g * 64) * z.d, z.tq - start - g * 64, z.d);
-            load_rows<PV, THREADS>(grads + g * PV * TILE, dout + (start + g * 64) * z.dv, z.tq - start - g * 64, z.dv);
-        }
+    for (i32 g = 0; g < G; g++) {
+        load_rows<P, THREADS>(queries + g * P * TILE, q + (start + g * 64) * z.d, z.tq - start - g * 64, z.d);
+        load_rows<PV, THREADS>(grads + g * PV * TILE, dout + (start + g * 64) * z.dv, z.tq - start - g * 64, z.dv);
     }
     if (from < to) {
         load_rows<P, THREADS>(base, k + from * 64 * z.d, length - from * 64, z.d);
@@ -274,9 +259,9 @@ D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, c
         copies_given();
         f32 s[32], dp[32];
         products_begin();
-        scores<E, P, REGISTERS>(s, a, queries + own / 64 * P * TILE, here);
+        scores<E, P>(s, queries + own / 64 * P * TILE, here);
         products_given();
-        scores<E, PV, REGISTERS>(dp, b, grads + own / 64 * PV * TILE, here + P * TILE);
+        scores<E, PV>(dp, grads + own / 64 * PV * TILE, here + P * TILE);
         products_given();
         products_done<1>();
         const i32 key = j * 64;
@@ -309,7 +294,7 @@ D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, c
 }
 
 // A block: 64 G keys of a key head, what all queries that see them owe to them and to their values.
-template <class E, int P, int PV, int G, bool REGISTERS, bool CAP>
+template <class E, int P, int PV, int G, bool CAP>
 D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, const f32* lse, const f32* rows, u16* dk, u16* dv, const Attention& z) {
     SHARED_MEMORY(shared);
     // Two stages of queries, what comes back, and two numbers a query; then keys and values.
@@ -330,16 +315,10 @@ D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, 
     to = to < 0 || end <= start ? 0 : (to + 63) / 64;
     const i32 each = to > from ? to - from : 0, steps = each * z.group;
 
-    u32 a[REGISTERS ? P * 4 : 1][4], b[REGISTERS ? PV * 4 : 1][4];
-    if constexpr (REGISTERS) {
-        load_left<P>(a, k + own * z.d, length - start - own, z.d);
-        load_left<PV>(b, v + own * z.dv, length - start - own, z.dv);
-    } else {
 #pragma unroll
-        for (i32 g = 0; g < G; g++) {
-            load_rows<P, THREADS>(keys + g * P * TILE, k + g * 64 * z.d, length - start - g * 64, z.d);
-            load_rows<PV, THREADS>(values + g * PV * TILE, v + g * 64 * z.dv, length - start - g * 64, z.dv);
-        }
+    for (i32 g = 0; g < G; g++) {
+        load_rows<P, THREADS>(keys + g * P * TILE, k + g * 64 * z.d, length - start - g * 64, z.d);
+        load_rows<PV, THREADS>(values + g * PV * TILE, v + g * 64 * z.dv, length - start - g * 64, z.dv);
     }
     auto load = [&](i32 n, u32 stage) {
         const i64 head = (i64)x.head * z.group + n / each;
@@ -369,9 +348,9 @@ D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, 
         copies_given();
         f32 s[32], dp[32];
         products_begin();
-        scores<E, P, REGISTERS>(s, a, keys + own / 64 * P * TILE, here);
+        scores<E, P>(s, keys + own / 64 * P * TILE, here);
         products_given();
-        scores<E, PV, REGISTERS>(dp, b, values + own / 64 * PV * TILE, here + P * TILE);
+        scores<E, PV>(dp, values + own / 64 * PV * TILE, here + P * TILE);
         products_given();
         products_done<1>();
         const f32* numbers = (const f32*)(shared + (here - base) + (P + PV) * TILE);

@@ -34,6 +34,17 @@ D void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 D void products_given() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> D void products_done() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 
+// Gates (`mbarrier`): `count` passes open one, then it counts anew; whoever waits names the parity of the opening.
+D void gate_set(u32 at, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
+D void gate_pass(u32 at) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
+D void gate_wait(u32 at, u32 parity) {
+    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again;\n}" ::"r"(at), "r"(parity)
+                 : "memory");
+}
+// Registers go from the group that loads to the G groups that multiply.
+template <int G> D void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(G == 2 ? 24 : 32)); }
+template <int G> D void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(G == 2 ? 240 : 160)); }
+
 D f32 power_of_2(f32 x) {
     f32 r;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -48,20 +59,14 @@ D f32 power_of_2(f32 x) {
 #define RESULT_NAMES                                                                                                             \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, " \
     "%26, %27, %28, %29, %30, %31}"
-// d = a b (+ d): 64 x 16 times 16 x 64. `tiles`: both from tiles, along rows. `rows`: a from registers, b's tile along rows.
-// `columns`: a from registers, b's tile across.
+// d = a b (+ d): 64 x 16 times 16 x 64. `tiles`: both from tiles, along rows. `columns`: a from registers, b's
+// tile across.
 #define PRODUCTS(TYPE)                                                                                                           \
     D void tiles(f32 (&d)[32], u64 a, u64 b, i32 add) {                                                                   \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE       \
                      " " RESULT_NAMES ", %32, %33, p, 1, 1, 0, 0;\n}"                                                            \
                      : RESULTS(d)                                                                                                \
                      : "l"(a), "l"(b), "r"(add));                                                                                \
-    }                                                                                                                            \
-    D void rows(f32 (&d)[32], const u32* a, u64 b, i32 add) {                                                             \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE       \
-                     " " RESULT_NAMES ", {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"                                              \
-                     : RESULTS(d)                                                                                                \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                            \
     }                                                                                                                            \
     D void columns(f32 (&d)[32], const u32* a, u64 b, i32 add) {                                                          \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE       \
@@ -108,18 +113,6 @@ template <int P, int THREADS> D void load_rows(u32 tiles, const u16* from, i32 r
         const bool valid = row < rows && column < width;
         copy16(tiles + panel * TILE + row * 128 + ((piece ^ (row & 7)) << 4), valid ? from + row * width + column : from, valid);
     }
-}
-
-// 64 rows for a warp group, as the left operand in registers: 4 steps of 16 columns for each tile's width.
-template <int P> D void load_left(u32 (&a)[P * 4][4], const u16* from, i32 rows, i32 width) {
-    const i32 t = threadIdx.x & 127, row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
-#pragma unroll
-    for (i32 k = 0; k < P * 4; k++)
-#pragma unroll
-        for (i32 i = 0; i < 4; i++) {
-            const i32 r = row + (i & 1) * 8, c = 16 * k + column + (i >> 1) * 8;
-            a[k][i] = r < rows && c < width ? *(const u32*)(from + r * width + c) : 0;
-        }
 }
 
 // A warp group's result, P tiles wide, rounded; pieces of 16 bytes are put together by neighbours.
