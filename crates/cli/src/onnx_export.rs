@@ -12,7 +12,7 @@ use std::path::Path;
 /// A HuggingFace model as a graph with its parameters.
 fn model(args: &Export) -> Result<(Source, Vec<usize>), Usage> {
     let model = run::load(&args.source)?;
-    let (graph, values) = model.graph(args.batch, args.seq).map_err(usage)?;
+    let (graph, values, inputs) = model.named_graph(args.batch, args.seq).map_err(usage)?;
     let mut parameters = Vec::new();
     for v in values {
         let ty = Type::new(v.dtype, &v.shape);
@@ -21,7 +21,7 @@ fn model(args: &Export) -> Result<(Source, Vec<usize>), Usage> {
     }
     // Parameters come first here.
     let places = (0..parameters.len()).collect();
-    Ok((Source { graph, inputs: Some(vec!["input_ids".into()]), parameters, outputs: vec!["logits".into()] }, places))
+    Ok((Source { graph, inputs: Some(inputs), parameters, outputs: vec!["logits".into()] }, places))
 }
 
 pub(crate) fn export(args: &Export, file: &str) -> Result<Outcome, Usage> {

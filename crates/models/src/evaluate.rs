@@ -60,6 +60,11 @@ const STATES: [&str; 2] = ["last_hidden_state", "pooler_output"];
 impl Model {
     /// The graph from parameters and ids (`i32[batch, steps]`) to logits, and the parameters' values under their paths.
     pub fn graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>)> {
+        self.named_graph(batch, steps).map(|(graph, values, _)| (graph, values))
+    }
+
+    /// The same, with the names of the inputs behind the parameters.
+    pub fn named_graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>, Vec<String>)> {
         let options = Options { dtype: self.dtype, ..Options::default() };
         let lowered = self.architecture.lower_with(batch, steps, &options)?;
         let mut graph = lowered.graph;
@@ -70,7 +75,7 @@ impl Model {
             Ok(NamedTensor { name: p.path.clone(), shape: p.ty.shape.to_vec(), dtype: p.ty.dtype, bytes })
         };
         let values = lowered.params.iter().enumerate().map(one).collect::<Result<_>>()?;
-        Ok((graph, values))
+        Ok((graph, values, lowered.inputs))
     }
 
     /// Runs a batch of sequences of one length. With labels (as many as ids, shifted here as HuggingFace does: position

@@ -569,6 +569,53 @@ def functions_by_name(jax, jnp):
     return jax.jit(f)(x, scale=2.0), jax.jit(f)(x, scale=2.0, shift=1.0), g(x + 2), g(x + 2, k=3.0), jax.vmap(lambda x, s: x * s)(x, s=x)
 
 
+@program
+def scan_over_stacked_layers(jax, jnp):
+    layers = [{"w": data(jnp, 4, 4, scale=0.1 * (i + 1)), "b": jnp.ones(4) * i} for i in range(3)]
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *layers)
+    f = lambda x: jax.lax.scan(lambda h, p: (jnp.tanh(h @ p["w"] + p["b"]), None), x, stacked)[0]  # noqa: E731
+    return f(data(jnp, 2, 4)), jax.grad(lambda x: f(x).sum())(data(jnp, 2, 4))
+
+
+@program
+def losses_by_indices(jax, jnp):
+    logits, labels = data(jnp, 5, 7), jnp.array([1, 0, 6, 3, 3])
+    f = lambda x: -jax.nn.log_softmax(x)[jnp.arange(5), labels].mean()  # noqa: E731
+    return f(logits), jax.grad(f)(logits), (logits.argmax(1) == labels).mean(), jnp.eye(7)[labels]
+
+
+@program
+def nearest_centres(jax, jnp):
+    x = data(jnp, 15, 2)
+
+    def step(c, _):
+        a = ((x[:, None] - c[None]) ** 2).sum(-1).argmin(1)
+        hot = jax.nn.one_hot(a, 3)
+        return (hot.T @ x) / jnp.maximum(hot.sum(0)[:, None], 1), a
+
+    return jax.lax.scan(step, x[:3], None, length=4)
+
+
+@program
+def loops_that_write(jax, jnp):
+    a = jax.lax.fori_loop(1, 6, lambda i, a: a.at[i].set(a[i - 1] * 2 + i), jnp.ones(6))
+    b = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, a: a.at[i, :].add(x[i]), jnp.zeros((3, 2))))(data(jnp, 3))
+    return a, b, jnp.correlate(data(jnp, 5), data(jnp, 3)), jnp.convolve(data(jnp, 5), data(jnp, 3), mode="same")
+
+
+@program
+def many_keys(jax, jnp):
+    keys = jax.random.split(jax.random.PRNGKey(1), 4)
+    return jax.vmap(lambda k: jax.random.uniform(k, (3,)))(keys), jax.vmap(jax.random.split)(keys), jax.random.split(jax.random.PRNGKey(2), (2, 3))
+
+
+@program
+def unpacking(jax, jnp):
+    a, b, c = data(jnp, 3)
+    x, y = jnp.split(data(jnp, 4), 2)
+    return a, b, c, x, y, list(data(jnp, 2, 2))[1], [v * 2 for v in data(jnp, 3)], jax.jit(lambda x: jnp.array([x.sum(), x.max(), x[0]]))(data(jnp, 4))
+
+
 def _name(f):
     try:
         f()

@@ -187,7 +187,8 @@ impl Writer {
                 Meaning::Inline(body) => self.graph(&body, args),
                 _ => Err(refused(op.name(), "it has no body")),
             },
-            Op::RaggedDot(_) | Op::WindowGather(_) | Op::WindowScatter(_) => Err(refused(op.name(), NO_COUNTERPART)),
+            Op::RaggedDot(d) => one(self.ragged_dot(d, &args[0], &args[1], &args[2], &out)?),
+            Op::WindowGather(_) | Op::WindowScatter(_) => Err(refused(op.name(), NO_COUNTERPART)),
             Op::Collective(_) => Err(refused(op.name(), "it belongs inside of a shard_map; export that")),
             Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
                 Err(refused(op.name(), NO_COUNTERPART))

@@ -3,7 +3,7 @@
 use super::refused;
 use super::writer::{V, Writer, int, ints, signed};
 use crate::error::Result;
-use ir::ops::{Conv, Dot};
+use ir::ops::{Conv, Dot, RaggedDot, RaggedMode, ReduceKind};
 use ir::{DType, Type};
 
 impl Writer {
@@ -39,6 +39,66 @@ impl Writer {
         let y = self.node("MatMul", &[&a, &b], &Type::new(wide, &shape));
         let y = self.reshape(&y, &out.shape);
         self.cast(&y, out.dtype)
+    }
+
+    /// Rows that belong to each group, `[.., groups, rows]`.
+    fn groups(&mut self, offsets: &V, rows: usize) -> Result<V> {
+        let rank = offsets.ty.rank();
+        let (axis, n) = (rank - 1, offsets.ty.shape[rank - 1] - 1);
+        let o = self.cast(offsets, DType::I64);
+        let (zero, most) = (self.number(DType::I64, 0.0), self.number(DType::I64, rows as f64));
+        let o = self.extremum("Max", &o, &zero);
+        let o = self.extremum("Min", &o, &most);
+        let o = self.cumulative(ReduceKind::Max, &o, axis, false)?;
+        let mut shape = o.ty.shape.to_vec();
+        shape[axis] = n;
+        shape.push(1);
+        let (from, to) = (self.slice_axis(&o, axis, 0, n), self.slice_axis(&o, axis, 1, n + 1));
+        let (from, to) = (self.reshape(&from, &shape), self.reshape(&to, &shape));
+        shape[rank] = rows;
+        let row = self.iota(DType::I64, &[rows], 0);
+        let truth = Type::new(DType::Bool, &shape);
+        let (begun, ended) =
+            (self.node("GreaterOrEqual", &[&row, &from], &truth), self.node("Less", &[&row, &to], &truth));
+        Ok(self.node("And", &[&begun, &ended], &truth))
+    }
+
+    /// ONNX has no products in groups: every group multiplies all rows, of which those of others are zero.
+    pub(super) fn ragged_dot(&mut self, d: &RaggedDot, a: &V, b: &V, offsets: &V, out: &Type) -> Result<V> {
+        let n = d.batch;
+        let (rows, width) = (a.ty.shape[n], a.ty.shape[n + 1]);
+        let count = offsets.ty.shape[n] - 1;
+        if out.numel() == 0 || rows == 0 || width == 0 || count == 0 {
+            let zero = self.scalar(ir::Scalar::zero(out.dtype));
+            return Ok(self.expand(&zero, &out.shape));
+        }
+        let lead = a.ty.shape[..n].to_vec();
+        let shaped = |tail: &[usize]| -> Vec<usize> { [&lead[..], tail].concat() };
+        let mask = self.groups(offsets, rows)?;
+        let mask = self.reshape(&mask, &shaped(&[count, rows, 1]));
+        let zero = self.number(d.acc, 0.0);
+        let (a, b) = (self.cast(a, d.acc), self.cast(b, d.acc));
+        let own = |w: &mut Writer, x: &V| -> V {
+            let size = x.ty.shape[n + 1];
+            let x = w.reshape(x, &shaped(&[1, rows, size]));
+            w.node("Where", &[&mask, &x, &zero], &Type::new(d.acc, &shaped(&[count, rows, size])))
+        };
+        let y = match d.mode {
+            RaggedMode::Rows => {
+                let a = own(self, &a);
+                let y = Type::new(d.acc, &shaped(&[count, rows, b.ty.shape[n + 2]]));
+                let y = self.node("MatMul", &[&a, &b], &y);
+                self.reduce(ReduceKind::Sum, &y, &[n])
+            }
+            RaggedMode::Contract => {
+                let (a, b) = (own(self, &a), own(self, &b));
+                let perm: Vec<usize> = (0..=n).chain([n + 2, n + 1]).collect();
+                let a = self.permute(&a, &perm);
+                let y = Type::new(d.acc, &shaped(&[count, width, b.ty.shape[n + 2]]));
+                self.node("MatMul", &[&a, &b], &y)
+            }
+        };
+        Ok(self.cast(&y, out.dtype))
     }
 
     pub(super) fn conv(&mut self, c: &Conv, x: &V, kernel: &V, out: &Type) -> Result<V> {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Ops that ONNX has no counterpart of.
-const REFUSED: [&str; 19] = [
+const REFUSED: [&str; 18] = [
     "bitcast",
     "cholesky",
     "conv",
@@ -20,7 +20,6 @@ const REFUSED: [&str; 19] = [
     "lu",
     "population_count",
     "qr",
-    "ragged_dot",
     "shl",
     "shr",
     "sort",

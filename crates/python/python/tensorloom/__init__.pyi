@@ -442,7 +442,7 @@ class Tensor:
     def corrcoef(self) -> Tensor:
         """The correlation coefficients of variables, which are rows."""
 
-    def correlate(self, v: ArrayLike, mode: str = 'full') -> Tensor:
+    def correlate(self, v: ArrayLike, mode: str = 'valid') -> Tensor:
         """The cross-correlation of two vectors."""
 
     def cos(self) -> Tensor:

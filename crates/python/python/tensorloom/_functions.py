@@ -25,7 +25,7 @@ _OWN = {
     ("np", "gradient"): {"step": 1.0, "axis": 0}, ("np", "lexsort"): {"axis": -1}, ("np", "linspace"): {"n": 50},
     ("np", "logspace"): {"n": 50}, ("np", "geomspace"): {"n": 50}, ("np", "polyder"): {"m": 1}, ("np", "polyint"): {"m": 1},
     ("np", "pad"): {"mode": "constant"}, ("np", "histogram"): {"bins": 10}, ("np", "histogram_bin_edges"): {"bins": 10},
-    ("np", "cov"): {"ddof": 1}, ("np", "trace"): {"k": 0}, ("np", "select"): {"default": 0},
+    ("np", "cov"): {"ddof": 1}, ("np", "trace"): {"k": 0}, ("np", "select"): {"default": 0}, ("np", "correlate"): {"mode": "valid"},
     **{("fft", n): {"axis": -1} for n in "fft ifft rfft irfft hfft ihfft".split()},
     ("fft", "fftfreq"): {"d": 1.0}, ("fft", "rfftfreq"): {"d": 1.0},
     ("special", "softmax"): {"axis": -1}, ("special", "log_softmax"): {"axis": -1},

@@ -251,7 +251,7 @@ def copysign(x: ArrayLike, y: ArrayLike) -> Tensor:
 def corrcoef(x: ArrayLike) -> Tensor:
     """The correlation coefficients of variables, which are rows."""
 
-def correlate(a: ArrayLike, v: ArrayLike, mode: str = 'full') -> Tensor:
+def correlate(a: ArrayLike, v: ArrayLike, mode: str = 'valid') -> Tensor:
     """The cross-correlation of two vectors."""
 
 def cos(x: ArrayLike) -> Tensor:
