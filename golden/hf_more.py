@@ -2,6 +2,7 @@
 
     HF_HUB_OFFLINE=1 python golden/hf_more.py [bert phi ..]      # write crates/models/tests/data/more/<model>.json
     HF_HUB_OFFLINE=1 python golden/hf_more.py --loom target/debug/loom [--seeds 20] [--keep DIR] [bert ..]   # compare random ones
+    .. --loom target/debug/loom --random [--seeds 20] [--first 0] [bert ..]      # and random configurations, by `hf_draw.py`
 
 Weights are not stored: `hf_wide.uniform` and `crates/models/tests/more.rs` draw the same ones from their names. A file holds a list of
 cases: the configuration, names and shapes of the checkpoint's tensors, inputs, outputs, greedy tokens of decoders, and of each
@@ -23,6 +24,7 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from hf import NO_ENDS
+from hf_draw import Draw
 from hf_wide import uniform
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "crates/models/tests/data/more"
@@ -59,6 +61,8 @@ MODELS = {
                         final_logit_softcapping=3.0, attention_bias=True, layer_types=LAYERS[::-1] + LAYERS[:1]),
         tf.Gemma2Config(**dict(GROUPED, num_key_value_heads=1), head_dim=8, sliding_window=4, attn_logit_softcapping=2.0,
                         final_logit_softcapping=None, tie_word_embeddings=False, hidden_activation="silu"),
+        *[tf.Gemma2Config(**dict(GROUPED, num_hidden_layers=1), head_dim=4, sliding_window=2, hidden_activation=act)
+          for act in ("relu2", "leaky_relu", "sigmoid", "tanh", "quick_gelu")],
     ]),
     "gemma3": (tf.Gemma3ForCausalLM, [
         tf.Gemma3TextConfig(**dict(GROUPED, num_hidden_layers=4), head_dim=6, sliding_window=3, layer_types=LAYERS * 2),
@@ -81,6 +85,8 @@ MODELS = {
         tf.Qwen3MoeConfig(**dict(GROUPED, num_hidden_layers=4, hidden_size=8), head_dim=4, num_experts=5, num_experts_per_tok=3,
                           moe_intermediate_size=4, decoder_sparse_step=2, use_sliding_window=True, sliding_window=3,
                           tie_word_embeddings=True),
+        tf.Qwen3MoeConfig(**dict(GROUPED, num_hidden_layers=1), head_dim=4, num_experts=3, num_experts_per_tok=2,
+                          moe_intermediate_size=5, hidden_act="relu2"),
     ]),
     "phi": (tf.PhiForCausalLM, [
         tf.PhiConfig(**GATED),
@@ -108,6 +114,8 @@ MODELS = {
         tf.OPTConfig(**PLAIN, ffn_dim=24, do_layer_norm_before=False, word_embed_proj_dim=8),
         tf.OPTConfig(**PLAIN, ffn_dim=20, enable_bias=False, layer_norm_elementwise_affine=False, activation_function="gelu",
                      tie_word_embeddings=False),
+        tf.OPTConfig(**PLAIN, ffn_dim=20, activation_function="mish"),
+        tf.OPTConfig(**PLAIN, ffn_dim=20, activation_function="gelu_10"),
     ]),
     "deepseek_v2": (tf.DeepseekV2ForCausalLM, [
         tf.DeepseekV2Config(**LATENT, q_lora_rank=7, n_routed_experts=4, first_k_dense_replace=1),
@@ -131,11 +139,13 @@ MODELS = {
                             attention_bias=True, tie_word_embeddings=True, rope_parameters=dict(
                                 rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                 original_max_position_embeddings=16)),
+        tf.Llama4TextConfig(**LLAMA4, attention_chunk_size=3, moe_layers=[1], hidden_act="gelu"),
     ]),
     "mamba2": (tf.Mamba2ForCausalLM, [
         tf.Mamba2Config(**MAMBA2),
         tf.Mamba2Config(**dict(MAMBA2, n_groups=1, conv_kernel=2), use_bias=True, use_conv_bias=False, tie_word_embeddings=True),
         tf.Mamba2Config(**dict(MAMBA2, num_heads=8, head_dim=3, n_groups=4), time_step_limit=(0.1, 1.5), chunk_size=3),
+        tf.Mamba2Config(**dict(MAMBA2, num_hidden_layers=1), hidden_act="gelu"),
     ]),
     "bert": (tf.BertModel, [
         tf.BertConfig(**BERT),
@@ -146,6 +156,7 @@ MODELS = {
         (tf.BertForMaskedLM, tf.BertConfig(**BERT)),
         (tf.BertForMaskedLM, tf.BertConfig(**BERT, tie_word_embeddings=False, hidden_act="relu")),
         (tf.BertForSequenceClassification, tf.BertConfig(**BERT, num_labels=3)),
+        (tf.BertForMaskedLM, tf.BertConfig(**BERT, hidden_act="silu")),
     ]),
     "roberta": (None, [
         (tf.RobertaModel, tf.RobertaConfig(**BERT)),
@@ -157,6 +168,7 @@ MODELS = {
         (tf.ViTModel, tf.ViTConfig(**VIT)),
         (tf.ViTModel, tf.ViTConfig(**dict(VIT, patch_size=2, num_hidden_layers=1), num_channels=1, hidden_act="gelu_new")),
         (tf.ViTForImageClassification, tf.ViTConfig(**dict(VIT, image_size=9), num_labels=5, hidden_act="relu")),
+        (tf.ViTModel, tf.ViTConfig(**VIT, qkv_bias=False, pooler_output_size=7, pooler_act="relu", hidden_act="quick_gelu")),
     ]),
     "clip": (tf.CLIPModel, [
         tf.CLIPConfig(text_config=dict(CLIP_TEXT, eos_token_id=29), vision_config=CLIP_VISION, projection_dim=6),
@@ -175,6 +187,7 @@ MODELS = {
         tf.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_decoder_layers=1),
         tf.T5Config(**dict(T5, num_layers=1, num_heads=2), relative_attention_num_buckets=8, relative_attention_max_distance=10,
                     feed_forward_proj="gated-silu", num_decoder_layers=2),
+        tf.T5Config(**dict(T5, num_layers=1), feed_forward_proj="gated-gelu_new", scale_decoder_outputs=False),
     ]),
     # The library has neither: `<model>.module` beside the data is what a user would write.
     "granite": (tf.GraniteForCausalLM, [
@@ -357,8 +370,7 @@ def write(name):
     print(f"{name}: {len(found)} cases, {len(text) // 1024} KB")
 
 
-def compare(program, name, index, draw, keep, module=None):
-    kind, config = cases(name)[index]
+def compare(program, name, kind, config, draw, keep, module=None):
     case = compute(name, kind, config, draw)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(keep or folder)
@@ -397,7 +409,33 @@ def compare(program, name, index, draw, keep, module=None):
                 wrong.append(f"tokens {new}, not {case['tokens']}")
             if "whole sequence" in done.stderr:
                 wrong.append(done.stderr.splitlines()[0])
+        if name in ANSWERS:
+            read = {key: t[:1].contiguous() for key, t in given.items() if key in ("input_ids", "input_features")}
+            save_file(read, folder / "read.safetensors")
+            line = [program, "generate", folder, "--inputs", folder / "read.safetensors", "--max-new", str(NEW), "--greedy", "--json"]
+            done = subprocess.run(line, capture_output=True, text=True)
+            new = json.loads(done.stdout) if done.returncode == 0 else done.stderr[:300]
+            ends = [i for i, id in enumerate(case["answer"]) if id == config.eos_token_id]
+            want = case["answer"][:ends[0] + 1] if ends else case["answer"]
+            if new not in (case["answer"], want) and case["gap"] > 1e-3:
+                wrong.append(f"answer {new}, not {case['answer']}")
         return wrong
+
+
+def drawn(args, name, n):
+    """A random configuration; what is refused says so by name, which is printed to be judged."""
+    draw = Draw(f"{name} {n}")
+    try:
+        kind, config = getattr(draw, name)()
+        wrong = compare(args.loom, name, kind, config, draw.random, args.keep, args.module)
+    except (ValueError, RuntimeError, AssertionError, TypeError, LookupError, ArithmeticError) as e:
+        print(name, n, f"transformers can't: {str(e).splitlines()[0][:120] if str(e) else type(e)}", flush=True)
+        return False
+    refused = len(wrong) == 1 and wrong[0].startswith("loom: ")
+    print(name, n, ("refused: " if refused else "") + "; ".join(wrong[:6]) or "ok", flush=True)
+    if wrong and not refused:
+        print("  ", kind.__name__, json.dumps(config.to_diff_dict()))
+    return bool(wrong) and not refused
 
 
 if __name__ == "__main__":
@@ -406,18 +444,24 @@ if __name__ == "__main__":
     parser.add_argument("--module")
     parser.add_argument("--keep")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--random", action="store_true")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     tf.logging.set_verbosity_error()
+    tf.logging.disable_progress_bar()
     torch.set_num_threads(1)
     bad = 0
     for name in args.names or MODELS:
         if not args.loom:
             write(name)
             continue
-        for n in range(args.seeds):
-            for index in range(len(cases(name))):
-                wrong = compare(args.loom, name, index, random.Random(f"{name} {index} {n}"), args.keep, args.module)
+        for n in range(args.first, args.first + args.seeds):
+            if args.random:
+                bad += drawn(args, name, n)
+                continue
+            for index, (kind, config) in enumerate(cases(name)):
+                wrong = compare(args.loom, name, kind, config, random.Random(f"{name} {index} {n}"), args.keep, args.module)
                 bad += bool(wrong)
                 print(name, index, n, "; ".join(wrong[:6]) or "ok", flush=True)
     sys.exit(bad > 0)

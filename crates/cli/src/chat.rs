@@ -59,9 +59,16 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
         let line = line.map_err(|e| Usage(format!("standard input: {e}")))?;
         match line.trim() {
             "" => continue,
-            "/end" => break,
+            "/end" | "/quit" | "/exit" => break,
             "/new" => {
                 messages = system.clone();
+                continue;
+            }
+            // A word by itself behind a slash is a command that was meant.
+            word if line.starts_with('/') && word[1..].chars().all(char::is_alphabetic) => {
+                errln!(
+                    "no command `{word}`: /new begins again, /end or Ctrl-D ends; a space in front makes it a message"
+                );
                 continue;
             }
             text => messages.push(json!({ "role": "user", "content": text })),

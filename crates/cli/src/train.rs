@@ -26,7 +26,7 @@ pub(crate) struct Train {
 /// Under which heading the help lists a setting.
 fn heading(name: &str) -> &'static str {
     match name {
-        "model" | "set" | "lora" | "ia3" | "dtype" | "recipe" | "objective" | "teacher" => "Model",
+        "model" | "module" | "set" | "lora" | "ia3" | "dtype" | "recipe" | "objective" | "teacher" => "Model",
         "data" | "stories" | "tokenizer" | "vocab" => "Data",
         "device" | "threads" | "mesh" | "chunks" => "Machine",
         "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"

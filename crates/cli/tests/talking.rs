@@ -139,10 +139,16 @@ fn a_chat_goes_on_until_its_end() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("loom runs");
-    child.stdin.take().expect("piped").write_all(b"Hello\n\nAnd you?\n/new\nHello\n").expect("written");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(b"Hello\n\nAnd you?\n/new\n/halp\nHello\n/quit\nnobody hears\n")
+        .expect("written");
     let output = child.wait_with_output().expect("ends");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("plain one"));
+    assert!(text(&output.stderr).contains("no command `/halp`: /new"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).lines().count() >= 3, "{}", text(&output.stdout));
 }
 

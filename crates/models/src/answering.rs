@@ -2,13 +2,14 @@
 //!
 //! The model's graph falls apart into what depends on the things that are read alone, which runs once, and the rest, which runs for each
 //! token. What the second needs of the first (keys and values of every layer's look at it) stays where it was computed. The
-//! second has a row for every position up to a capacity: rows see what stands before them, so those that are not written yet
-//! don't matter.
+//! second has a row for every token. Where the graph shows that rows see only what stands before them (`growing`), a new token computes
+//! its own, and keys and values of those before it stand in caches; otherwise all rows are computed again.
 
 use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::generate::{Choosing, Generation, Writing};
+use crate::growing::growing;
 use crate::last_row::last_row;
 use crate::model::Model;
 use crate::run::converted;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The input that holds what is written, as transformers calls it.
 const WRITTEN: &str = "decoder_input_ids";
 
-/// Rows of the first program; each further one has twice as many.
+/// Rows of caches are multiples of this.
 const ROWS: usize = 64;
 
 /// Something that was read, and an answer that grows.
@@ -36,8 +37,18 @@ pub struct Answering<'a> {
     memory: Option<Vec<Buffer>>,
     most: usize,
     ids: Vec<i32>,
-    step: Option<(usize, Session)>,
+    step: Option<Step>,
+    /// Whether every call computes all rows.
+    whole: bool,
     ran: Duration,
+}
+
+/// A program for so many rows. With caches its last inputs are the new id, its position and the caches; without them, all ids and
+/// the row that is asked for.
+struct Step {
+    rows: usize,
+    session: Session,
+    caches: Option<usize>,
 }
 
 impl Model {
@@ -97,7 +108,8 @@ impl Model {
             }
         }
         let (params, ids) = (self.upload(backend)?, Vec::new());
-        Ok(Answering { model: self, backend, params, read, memory: None, most, ids, step: None, ran: Duration::ZERO })
+        let (memory, step, whole, ran) = (None, None, false, Duration::ZERO);
+        Ok(Answering { model: self, backend, params, read, memory, most, ids, step, whole, ran })
     }
 
     /// An answer to tensors by the names of the model's inputs, behind `start`. Each new id is shown to `heard` at once, which says
@@ -157,34 +169,44 @@ impl Answering<'_> {
             return Err(Error::Input(format!("{length} ids of an answer: it has at least one and at most {most}")));
         }
         self.ran = Duration::ZERO;
-        if self.step.as_ref().is_none_or(|(rows, _)| *rows < length) {
-            let mut rows = ROWS;
-            while rows < length {
-                rows *= 2;
+        if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
+            // Caches have room for all that may come, so that they never move.
+            let most = self.most.next_multiple_of(ROWS).min(self.model.longest().unwrap_or(usize::MAX));
+            self.step = match self.whole {
+                true => None,
+                false => self.compile(most, true)?,
+            };
+            if self.step.is_none() {
+                self.whole = true;
+                self.step = self.compile(length, false)?;
             }
-            let longest = self.model.longest().unwrap_or(usize::MAX);
-            self.step = Some((rows.min(longest), self.compile(rows.min(longest))?));
         }
-        let Some((rows, session)) = &mut self.step else { return Err(Error::Input("nothing to run".into())) };
+        let Some(step) = &mut self.step else { return Err(Error::Input("nothing to run".into())) };
+        let before = self.ids.len();
         self.ids.extend(ids);
-        let first = session.bindings.inputs.len() - 2;
-        let padded = self.ids.iter().copied().chain(std::iter::repeat(0)).take(*rows);
-        session.write_ints(first, padded)?;
-        session.write_ints(first + 1, std::iter::once(length as i32 - 1))?;
         let started = Instant::now();
-        let done = session.run();
+        let done = match step.caches {
+            Some(caches) => (before..length).try_for_each(|at| step.add(caches, self.ids[at], at)),
+            None => step.again(&self.ids),
+        };
         self.ran += started.elapsed();
         if let Err(error) = done {
-            self.ids.truncate(length - ids.len());
+            // What was written behind the end is never read.
+            self.ids.truncate(before);
             return Err(error);
         }
-        let (ty, bytes) = session.read(0)?;
+        let (ty, bytes) = step.session.read(0)?;
         Ok(from_bytes(&bytes, ty.dtype))
     }
 
-    /// The program that writes, for so many rows; what is read is read the first time.
-    fn compile(&mut self, rows: usize) -> Result<Session> {
-        let Answering { model, backend, params, read, .. } = self;
+    /// Whether every call computes all rows again.
+    pub fn runs_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// What reads, and what writes so many rows.
+    fn graphs(&self, rows: usize) -> Result<(Graph, Graph)> {
+        let Answering { model, read, params, .. } = self;
         let slots = model.architecture.inputs();
         let written = Type::new(DType::I32, &[1, rows]);
         let (mut types, mut absent, mut place) = (Vec::new(), BTreeSet::new(), 0);
@@ -201,9 +223,27 @@ impl Answering<'_> {
         let options = Options { dtype: model.dtype, absent, written_backward: false, ..Options::default() };
         let lowered = model.architecture.lower_for(&types, &options)?;
         let graph = model.read_packed(&lowered.graph, 0)?;
+        apart(&graph, params.len(), params.len() + place)
+    }
+
+    /// The program that writes, for so many rows, with caches if it can; what is read is read the first time.
+    fn compile(&mut self, rows: usize, cached: bool) -> Result<Option<Step>> {
+        let (reader, writer) = match self.graphs(rows) {
+            Ok(graphs) => graphs,
+            // What can't be written so long may be written as it is.
+            Err(_) if cached => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let ids = writer.inputs().len() - 1;
+        let growing = match cached.then(|| self.graphs(2)) {
+            Some(Ok((_, short))) => growing(&writer, &short, ids)?,
+            _ => None,
+        };
+        if cached && growing.is_none() {
+            return Ok(None);
+        }
+        let Answering { backend, params, read, .. } = self;
         let n = params.len();
-        let (reader, writer) = apart(&graph, n, n + place)?;
-        let writer = last_row(&writer, 1)?;
         let kept = match self.memory.take() {
             Some(memory) => memory,
             None => {
@@ -219,7 +259,36 @@ impl Answering<'_> {
         };
         let all: Vec<Buffer> = params.iter().chain(&kept).cloned().collect();
         self.memory = Some(kept);
-        Session::new(&writer, *backend, &all)
+        let Some(growing) = growing else {
+            let session = Session::new(&last_row(&writer, 1)?, *backend, &all)?;
+            return Ok(Some(Step { rows, session, caches: None }));
+        };
+        let donate = (0..growing.caches).map(|i| (ids + 2 + i, 1 + i)).collect();
+        let session = Session::donating(&growing.graph, *backend, &all, donate)?;
+        for cache in &session.bindings.inputs[ids + 2..] {
+            cache.write(0, &vec![0; cache.bytes()])?;
+        }
+        Ok(Some(Step { rows, session, caches: Some(growing.caches) }))
+    }
+}
+
+impl Step {
+    /// Computes the row of an id.
+    fn add(&mut self, caches: usize, id: i32, at: usize) -> Result<()> {
+        let first = self.session.bindings.inputs.len() - caches - 2;
+        self.session.write_ints(first, std::iter::once(id))?;
+        self.session.write_ints(first + 1, std::iter::once(at as i32))?;
+        self.session.run()?;
+        self.session.swap();
+        Ok(())
+    }
+
+    /// Computes all rows, of which the last is shown.
+    fn again(&mut self, ids: &[i32]) -> Result<()> {
+        let first = self.session.bindings.inputs.len() - 2;
+        self.session.write_ints(first, ids.iter().copied())?;
+        self.session.write_ints(first + 1, std::iter::once(ids.len() as i32 - 1))?;
+        self.session.run()
     }
 }
 

@@ -191,6 +191,13 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
         used.extend(older.map(String::from));
     }
     twice(&config.json)?;
+    // Gemma 3's model extends that of Gemma 2, which has it; transformers' class keeps it and bounds no score.
+    let capped = fields.get("attn_logit_softcapping").filter(|value| !value.is_null());
+    if let (Some(value), "Gemma3ForCausalLM") = (capped, architecture) {
+        return Err(format!(
+            "`attn_logit_softcapping` is {value}, which Gemma 3 does not have: only null is supported"
+        ));
+    }
     unread(config, architecture, "", fields, &used)
 }
 

@@ -31,6 +31,7 @@ mod fresh;
 mod frozen;
 mod generate;
 pub mod gguf;
+mod growing;
 mod ia3;
 mod last_row;
 mod lora;

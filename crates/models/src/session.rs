@@ -3,7 +3,8 @@
 use crate::budget;
 use crate::error::Result;
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options, Program};
-use ir::{Graph, Type};
+use ir::ops::{Composite, Derivative};
+use ir::{Build, Builder, Graph, Op, Type, Value};
 use std::sync::Arc;
 
 pub(crate) type Buffer = Arc<dyn DeviceBuffer>;
@@ -43,7 +44,7 @@ impl Session {
         held: &[(usize, Buffer)],
     ) -> Result<Session> {
         let options = Options { donate: donate.clone(), ..Options::default() };
-        let program = compiler::compile(graph, backend, &options)?;
+        let program = compiler::compile(&bare(graph)?, backend, &options)?;
         budget::fits("this program", needs(&program), "give shorter or fewer sequences")?;
         let executable = backend.load(program)?;
         let program = executable.program();
@@ -101,6 +102,31 @@ impl Session {
         self.bindings.outputs[output].read(0, &mut bytes)?;
         Ok((ty, bytes))
     }
+}
+
+/// The graph without the derivatives of its composites, which nobody asks a program for: it would keep those of every layer.
+fn bare(graph: &Graph) -> Result<Graph> {
+    let mut b = Builder::new();
+    let inputs = graph.input_types().into_iter().map(|ty| b.graph.input(ty));
+    let mut map: Vec<Option<Value>> = vec![None; graph.num_values()];
+    for (input, new) in graph.inputs().iter().zip(inputs.collect::<Vec<_>>()) {
+        map[input.0 as usize] = Some(new);
+    }
+    for node in graph.nodes() {
+        let op = match &node.op {
+            Op::Composite(composite) => {
+                Composite { derivative: Derivative::Body, ..Composite::clone(composite) }.into()
+            }
+            op => op.clone(),
+        };
+        let args: Vec<Value> = node.args.iter().filter_map(|arg| map[arg.0 as usize]).collect();
+        b.loc = node.loc.clone();
+        for (out, new) in node.outs.iter().zip(b.emit(op, &args)?) {
+            map[out.0 as usize] = Some(new);
+        }
+    }
+    let outs: Vec<Value> = graph.outputs().iter().filter_map(|out| map[out.0 as usize]).collect();
+    Ok(b.finish(&outs))
 }
 
 /// Bytes that a program works on: inputs, outputs and the arena of what lies between.

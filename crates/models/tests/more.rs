@@ -239,6 +239,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
         close(what, &row, &logits[(part.end - 1) * width..part.end * width]);
     }
     assert_eq!(answering.ids(), written, "{what}");
+    assert!(!answering.runs_whole(), "{what}: computes all rows for each id");
     assert!(answering.push(&vec![1; wanted.len()]).is_err(), "{what}: longer than it was to be");
     assert!(answering.push(&[1_000_000]).is_err() && answering.push(&[]).is_err(), "{what}");
     let stopped = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| false);
@@ -248,6 +249,20 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
     assert!(refused(&[]).contains("is missing"), "{what}");
     assert!(refused(&given[..1]).contains("one thing at a time"), "{what}");
     assert!(refused(&all).contains("doesn't read `decoder_input_ids`"), "{what}");
+}
+
+/// A field that the class of transformers keeps and never reads is refused, though the model of the library could do what it says.
+#[test]
+fn gemma3_does_not_bound_scores() {
+    let cases: Json = serde_json::from_slice(&std::fs::read(data("gemma3", "json")).expect("golden")).expect("JSON");
+    let folder = Folder::new("gemma3-bounded");
+    let mut config = cases[0]["config"].clone();
+    config["attn_logit_softcapping"] = serde_json::json!(2.0);
+    std::fs::write(folder.0.join("config.json"), config.to_string()).expect("written");
+    let tensors: Vec<NamedTensor> = cases[0]["shapes"].as_object().expect("shapes").iter().map(weight).collect();
+    write_tensors(&folder.0.join("model.safetensors"), &tensors).expect("written");
+    let error = Model::load(&folder.0, DType::F32).err().expect("refused").to_string();
+    assert!(error.contains("`attn_logit_softcapping` is 2.0"), "{error}");
 }
 
 /// Decoders whose last state is scored, and an encoder with its own head; lengths that are padded.

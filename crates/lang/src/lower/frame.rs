@@ -162,10 +162,29 @@ impl Frame {
         }
         for (condition, message) in constraints(view) {
             if matches!(eval(condition, self), Ok(Const::Bool(Truth::Known(false)))) {
+                let message = format!("{message}{}", self.told(view, condition));
                 return fail(Code::E027, condition.span, message, "does not hold for these sizes");
             }
         }
         Ok(())
+    }
+
+    /// The values of the parameters that a condition follows from.
+    fn told(&self, view: &ModuleView<'_>, condition: &Expr) -> String {
+        let (mut open, mut seen) = (vec![condition], BTreeMap::new());
+        while let Some(expr) = open.pop() {
+            for name in crate::template::names(expr) {
+                let (Some(value), None) = (self.constants.get(name), seen.get(name)) else { continue };
+                let bound = view.lets.iter().find_map(|item| match item {
+                    LetItem::Bind { name: own, value } if own.name == name => Some(value),
+                    _ => None,
+                });
+                open.extend(bound);
+                seen.insert(name, bound.is_none().then(|| format!("{name} is {value}")));
+            }
+        }
+        let given: Vec<String> = seen.into_values().flatten().collect();
+        if given.is_empty() { given.concat() } else { format!(" ({})", given.join(", ")) }
     }
 
     /// Whether a constant with this value follows from the number of positions.

@@ -32,6 +32,7 @@ mod run;
 pub mod saved;
 mod schedule;
 mod settings;
+mod setup;
 mod shuffle;
 mod source;
 mod stages;

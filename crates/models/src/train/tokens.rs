@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// Of this many documents, the last is held out.
 const HELD_OUT: usize = 20;
-/// So many bytes of text are encoded at once: a tokenizer takes some hundred bytes of memory for each.
-const AT_ONCE: usize = 512 << 10;
+/// So many bytes of text are encoded at once: a tokenizer takes some hundred bytes of memory for each, and what the allocator can't
+/// put together again over thousands of rounds grows with that.
+const AT_ONCE: usize = 128 << 10;
 /// Ids that are read at once when all are looked at.
 const BLOCK: usize = 1 << 18;
 

@@ -7,7 +7,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::{Architecture, Model, Random};
+use models::{Architecture, Model, NamedTensor, Random};
 use modules::{Parts, module};
 use std::collections::BTreeMap;
 
@@ -76,6 +76,89 @@ fn each_way_of_mixing_time_is_known() {
             assert_eq!(model.runs_whole().is_some(), *mixes, "{name}: {:?}\n{text}", model.runs_whole());
             check(&text, &model, &mut random);
         }
+    }
+}
+
+/// What is written in answer to something, against the whole of what is written so far.
+fn check_answer(what: &str, model: &Model, random: &mut Random) -> bool {
+    let cpu = Cpu::new(1 + random.below(2));
+    let tensor = |name: &str, ids: &[i32]| {
+        let bytes = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        NamedTensor { name: name.into(), shape: vec![1, ids.len()], dtype: DType::I32, bytes }
+    };
+    let draw = |random: &mut Random, n: usize| -> Vec<i32> {
+        (0..n).map(|_| random.below(modules::VOCABULARY) as i32).collect()
+    };
+    let length = 1 + random.below(7);
+    let read = tensor("input_ids", &draw(random, length));
+    let most = modules::LONGEST;
+    let mut answering =
+        model.answering(std::slice::from_ref(&read), most, &cpu).unwrap_or_else(|e| panic!("{e}\n{what}"));
+    for count in [1 + random.below(3), 1, 3, 1] {
+        let ids = draw(random, count);
+        let found = answering.push(&ids).unwrap_or_else(|e| panic!("{e}\n{what}"));
+        let all = [read.clone(), tensor("decoder_input_ids", answering.ids())];
+        let whole = model.run(&all, &[], &cpu).unwrap_or_else(|e| panic!("{e}\n{what}"));
+        let wanted = whole.outputs[0].floats();
+        let wanted = &wanted[wanted.len() - found.len()..];
+        let size = wanted.iter().fold(1f32, |m, x| m.max(x.abs()));
+        let close = found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 2e-4 * size);
+        assert!(
+            close,
+            "{} ids, whole {}\n{found:?}\n{wanted:?}\n{what}",
+            answering.ids().len(),
+            answering.runs_whole()
+        );
+    }
+    !answering.runs_whole()
+}
+
+/// Parts of which a new id computes its own row alone.
+const ROW_BY_ROW: &[&str] = &["feed-forward", "norm", "channels first"];
+
+/// An encoder with a decoder: rows are computed alone, or all of them again. `DECODING_MODULES=500` tries every part, and so many models.
+#[test]
+fn cached_answers_equal_the_whole() {
+    let wanted: Option<u64> = std::env::var("DECODING_MODULES").ok().and_then(|n| n.parse().ok());
+    for (name, part, _) in modules::PARTS {
+        if wanted.is_none() && !ROW_BY_ROW.contains(name) && *name != "rows of a table" {
+            continue;
+        }
+        let mut random = Random::new(3, 11);
+        let text = modules::answering_module_of(&mut random, &[*part]);
+        let cached = check_answer(&text, &model(&text, 3), &mut random);
+        assert!(cached || !ROW_BY_ROW.contains(name), "{name} could be cached\n{text}");
+    }
+    for seed in 0..wanted.unwrap_or(0) {
+        let mut random = Random::new(seed, 13);
+        let count = 2 + random.below(4);
+        let parts: Vec<modules::Part> =
+            (0..count).map(|_| modules::PARTS[random.below(modules::PARTS.len())].1).collect();
+        let text = modules::answering_module_of(&mut random, &parts);
+        check_answer(&text, &model(&text, seed), &mut random);
+    }
+}
+
+/// T5 in odd sizes writes with caches, and distances to keys are those of the whole; so does Whisper (`more.rs`).
+#[test]
+fn t5_answers_with_caches() {
+    for seed in 0..4 {
+        let mut random = Random::new(seed, 17);
+        let program = Program::load("std/models/t5", &WithLibrary(MemoryLoader::new()));
+        let mut given = BTreeMap::new();
+        let mut size = |name: &str, n: usize| given.insert(name.to_string(), lang::consteval::Value::int(n as i64));
+        size("vocab_size", modules::VOCABULARY);
+        size("d_model", 6 + random.below(3));
+        size("d_kv", 3 + random.below(3));
+        size("d_ff", 9);
+        size("heads", 1 + random.below(3));
+        size("n_layers", 1);
+        size("decoder_layers", 1 + random.below(2));
+        size("buckets", 4 + 4 * random.below(2));
+        size("max_distance", 9);
+        let architecture = Architecture::of_program(program, None, given).unwrap_or_else(|e| panic!("{e}"));
+        let model = Model::fresh(architecture, DType::F32, seed).unwrap_or_else(|e| panic!("{e}"));
+        assert!(check_answer("t5", &model, &mut random), "caches");
     }
 }
 

@@ -138,6 +138,43 @@ pub(crate) fn module_of(random: &mut Random, parts: &[Part]) -> String {
     )
 }
 
+/// The same as a decoder that looks at what an encoder read.
+pub(crate) fn answering_module_of(random: &mut Random, parts: &[Part]) -> String {
+    let text = module_of(random, parts);
+    let matrices: String =
+        ["eq", "ek", "ev", "mq", "mk", "mv"].map(|w| format!("    {w}: [{WIDTH}, {WIDTH}]\n")).concat();
+    let look = |from: &str, at: &str, w: &str, to: &str| {
+        let heads: String = [("q", from), ("k", at), ("v", at)]
+            .map(|(name, x)| {
+                let length = if x == "first" { "T" } else { "S" };
+                format!(
+                    "      {x} -> matmul({w}{name}, transpose=NT) -> view([B, {length}, 2, {}]) -> transpose(1, 2) -> {to}_{name}\n",
+                    WIDTH / 2
+                )
+            })
+            .concat();
+        let length = if from == "first" { "T" } else { "S" };
+        format!(
+            "{heads}      ({to}_q, {to}_k, {to}_v) -> flash_attention(causal=false) -> ({to}_seen, {to}_lse)\n      \
+             {to}_seen -> transpose(1, 2) -> view([B, {length}, {WIDTH}]) -> {to}_flat\n      ({from}, {to}_flat) -> add() -> {to}\n"
+        )
+    };
+    let begin = format!(
+        "      input_ids -> embedding(table) -> words\n{}      decoder_input_ids -> embedding(table) -> first\n{}",
+        look("words", "words", "e", "heard"),
+        look("first", "heard", "m", "x0")
+    );
+    let head = format!("    head: [tokens, {WIDTH}]\n");
+    text.replace(&head, &format!("{head}{matrices}"))
+        .replace(
+            "    in: ids: [B, T, int32]\n    out: [B, T, tokens]\n",
+            "    inputs:\n      input_ids: [B, S, int32]\n      decoder_input_ids: [B, T, int32]\n    outputs:\n      \
+             logits: [B, T, tokens]\n",
+        )
+        .replace("      ids -> embedding(table) -> x0\n", &begin)
+        .replace("-> matmul(head, transpose=NT) -> out\n", "-> matmul(head, transpose=NT) -> logits\n")
+}
+
 fn feed_forward(random: &mut Random, t: &mut Text) {
     let x = t.x.clone();
     let y = t.linear(&x, WIDTH);

@@ -1,0 +1,342 @@
+//! A graph whose rows see what stands before them, as a step that adds one row.
+//!
+//! Of everything that follows from the ids only the new row is computed. Causal attention among rows keeps keys and values in caches, as
+//! long as the graph has rows; attention to anything else, and all that has nothing to do with the ids, stays as it was: what
+//! has a row for each position (tables of positions, distances to keys) gives the one at hand.
+//!
+//! How many rows there are must not be seen: the same model lowered for two rows shows which sizes and numbers follow from that. Sizes may,
+//! as long as nothing is summed over them; a number that does is known only when the sequence is.
+
+use crate::error::Result;
+use ir::attr::Attr;
+use ir::ops::{Composite, Meaning, Op, View};
+use ir::{Build, Builder, DType, Graph, Literal, Node, Shape, Type, Value, composites};
+use std::collections::BTreeMap;
+
+/// A step that adds a row. Its inputs are those of the graph, of which the ids are one, then the position, then the caches; its outputs
+/// are the row of the graph's first result, then the caches.
+pub(crate) struct Growing {
+    pub(crate) graph: Graph,
+    pub(crate) caches: usize,
+}
+
+/// What a value of the graph is in the step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Have {
+    /// The same: the ids have nothing to do with it.
+    Whole(Value),
+    /// Its new row along this axis.
+    Row(Value, usize),
+}
+
+/// The step of a graph whose input `ids` is `[1, rows]`, as `short`'s is `[1, 2]`; none where a row follows from later ones, from how many
+/// there are, or in a way that nobody knows.
+pub(crate) fn growing(graph: &Graph, short: &Graph, ids: usize) -> Result<Option<Growing>> {
+    let mut b = Builder::new();
+    let rows = |graph: &Graph| graph.ty(graph.inputs()[ids]).shape[1];
+    let (rows, few) = (rows(graph), rows(short));
+    if rows <= few {
+        return Ok(None);
+    }
+    let mut have = BTreeMap::new();
+    for (i, &input) in graph.inputs().iter().enumerate() {
+        let mut ty = graph.ty(input).clone();
+        let found = if i == ids {
+            ty.shape[1] = 1;
+            Have::Row(b.graph.input(ty), 1)
+        } else {
+            Have::Whole(b.graph.input(ty))
+        };
+        have.insert(input, found);
+    }
+    let position = b.graph.input(Type::new(DType::I32, &[]));
+    let mut step = Step { b, rows, few, position, caches: Vec::new() };
+    if step.walk(graph, short, &mut have)?.is_none() {
+        return Ok(None);
+    }
+    let first = graph.outputs().first().and_then(|out| have.get(out));
+    let Some(&Have::Row(row, 1)) = first else { return Ok(None) };
+    let outs: Vec<Value> = std::iter::once(row).chain(step.caches.iter().copied()).collect();
+    Ok(Some(Growing { graph: step.b.finish(&outs).without_dead_nodes(), caches: step.caches.len() }))
+}
+
+struct Step {
+    b: Builder,
+    rows: usize,
+    /// Rows of the other graph.
+    few: usize,
+    position: Value,
+    /// Caches with the new row in them.
+    caches: Vec<Value>,
+}
+
+impl Step {
+    /// Gives every live value of a graph what it is in the step; none where it can't be.
+    fn walk(&mut self, graph: &Graph, short: &Graph, have: &mut BTreeMap<Value, Have>) -> Result<Option<()>> {
+        let live = graph.live();
+        if graph.nodes().len() != short.nodes().len() {
+            return Ok(None);
+        }
+        for (node, other) in graph.nodes().iter().zip(short.nodes()) {
+            if !node.outs.iter().any(|out| live[out.0 as usize]) {
+                continue;
+            }
+            if node.args != other.args || node.outs != other.outs || !self.alike(&node.op, &other.op) {
+                return Ok(None);
+            }
+            let Some(args) = node.args.iter().map(|arg| have.get(arg).copied()).collect::<Option<Vec<Have>>>() else {
+                return Ok(None);
+            };
+            self.b.loc = node.loc.clone();
+            let outs = if args.iter().all(|arg| matches!(arg, Have::Whole(_))) {
+                let long = node.args.iter().chain(&node.outs).any(|v| graph.ty(*v) != short.ty(*v));
+                self.whole(node, other, &args, long)?
+            } else {
+                self.node(graph, node, other, &args)?
+            };
+            let Some(outs) = outs else { return Ok(None) };
+            have.extend(node.outs.iter().copied().zip(outs));
+        }
+        Ok(Some(()))
+    }
+
+    /// What has nothing to do with the ids; `long` where a size follows from the number of rows.
+    fn whole(&mut self, node: &Node, other: &Node, args: &[Have], long: bool) -> Result<Option<Vec<Have>>> {
+        let row_by_row = match node.op.meaning() {
+            Meaning::Map(_) | Meaning::Leaf => true,
+            Meaning::View(view) => !matches!(view, View::Flip(_) | View::Pad(..)),
+            Meaning::Inline(_) if long => return self.inside(node, other, args),
+            _ => matches!(node.op, Op::Iota(_) | Op::Gather(_) | Op::Concat(_)),
+        };
+        if long && !row_by_row {
+            return Ok(None);
+        }
+        let args: Vec<Value> = args.iter().map(|(Have::Whole(x) | Have::Row(x, _))| *x).collect();
+        Ok(Some(self.b.emit(node.op.clone(), &args)?.iter().map(|out| Have::Whole(*out)).collect()))
+    }
+
+    /// An op that stands for a graph.
+    fn inside(&mut self, node: &Node, other: &Node, args: &[Have]) -> Result<Option<Vec<Have>>> {
+        let (Meaning::Inline(body), Meaning::Inline(short)) = (node.op.meaning(), other.op.meaning()) else {
+            return Ok(None);
+        };
+        let mut inner: BTreeMap<Value, Have> = body.inputs().iter().copied().zip(args.iter().copied()).collect();
+        if self.walk(&body, &short, &mut inner)?.is_none() {
+            return Ok(None);
+        }
+        Ok(body.outputs().iter().map(|out| inner.get(out).copied()).collect())
+    }
+
+    /// Whether two ops differ in nothing but sizes that are numbers of rows.
+    fn alike(&self, op: &Op, other: &Op) -> bool {
+        if op == other {
+            return true;
+        }
+        match (op, other) {
+            (Op::Const(a), Op::Const(b)) => begin_alike(&a.0, &b.0),
+            (Op::Composite(a), Op::Composite(b)) => a.name == b.name && a.params == b.params,
+            _ if matches!(op.meaning(), Meaning::Inline(_)) => op.name() == other.name(),
+            _ => {
+                let (a, b) = (format!("{op:?}"), format!("{other:?}"));
+                let (a, b) = (pieces(&a), pieces(&b));
+                let rows = |text: &str, rows: usize| text.parse::<usize>().ok() == Some(rows);
+                a.len() == b.len() && a.iter().zip(&b).all(|(x, y)| x == y || rows(x, self.rows) && rows(y, self.few))
+            }
+        }
+    }
+
+    fn node(&mut self, graph: &Graph, node: &Node, other: &Node, args: &[Have]) -> Result<Option<Vec<Have>>> {
+        if let Op::Composite(composite) = &node.op
+            && composite.name == "attention"
+        {
+            return self.attention(composite, args);
+        }
+        let meaning = node.op.meaning();
+        if let Meaning::Inline(_) = &meaning {
+            return self.inside(node, other, args);
+        }
+        let Some(axis) = args.iter().find_map(|arg| if let Have::Row(_, axis) = arg { Some(*axis) } else { None })
+        else {
+            return Ok(None);
+        };
+        let types: Vec<&Type> = node.args.iter().map(|arg| graph.ty(*arg)).collect();
+        let out = graph.ty(node.outs[0]);
+        let mut shape = out.shape.clone();
+        let found = match (&meaning, &node.op) {
+            (Meaning::Map(_), op) => {
+                let Some(args) = self.aligned(args, &types, axis)? else { return Ok(None) };
+                (self.b.one(op.clone(), &args)?, axis)
+            }
+            (Meaning::Reduce(_, axes), op) if !axes.contains(&axis) => {
+                let Have::Row(x, _) = args[0] else { return Ok(None) };
+                (self.b.one(op.clone(), &[x])?, axis - axes.iter().filter(|gone| **gone < axis).count())
+            }
+            (Meaning::View(view), op) => {
+                let Have::Row(x, _) = args[0] else { return Ok(None) };
+                let to = match view {
+                    View::Reshape => place_of(axis, types[0], out),
+                    View::Permute(perm) => perm.iter().position(|from| *from == axis),
+                    View::Broadcast(dims) => Some(dims[axis]),
+                    View::Slice(..) | View::Flip(_) => Some(axis),
+                    View::Pad(..) => None,
+                };
+                let Some(to) = to.filter(|to| shape[*to] == self.rows) else { return Ok(None) };
+                shape[to] = 1;
+                let x = match (view, op) {
+                    (View::Reshape, _) => self.b.reshape(x, &shape)?,
+                    (View::Broadcast(dims), _) => self.b.broadcast(x, &shape, dims)?,
+                    (View::Slice(start, stride), Op::Slice(slice)) if start[axis] == 0 && stride[axis] == 1 => {
+                        let mut limit = slice.limit.clone();
+                        limit[axis] = 1;
+                        self.b.slice(x, start, &limit, stride)?
+                    }
+                    (View::Permute(_), op) => self.b.one(op.clone(), &[x])?,
+                    (View::Flip(axes), op) if !axes.contains(&axis) => self.b.one(op.clone(), &[x])?,
+                    _ => return Ok(None),
+                };
+                (x, to)
+            }
+            (Meaning::Contract(dot), op) => {
+                // A free axis of one side.
+                let (side, x) = match args {
+                    [Have::Row(x, _), Have::Whole(w)] => (0, [*x, *w]),
+                    [Have::Whole(w), Have::Row(x, _)] => (1, [*w, *x]),
+                    _ => return Ok(None),
+                };
+                let sides = [(&dot.lhs_batch, &dot.lhs_contract), (&dot.rhs_batch, &dot.rhs_contract)];
+                let free = |side: usize| -> Vec<usize> {
+                    let (batch, contract) = sides[side];
+                    (0..types[side].rank()).filter(|a| !batch.contains(a) && !contract.contains(a)).collect()
+                };
+                let Some(at) = free(side).iter().position(|a| *a == axis) else { return Ok(None) };
+                let before = dot.lhs_batch.len() + if side == 1 { free(0).len() } else { 0 };
+                (self.b.one(op.clone(), &x)?, before + at)
+            }
+            (_, Op::Concat(concat)) if concat.axis != axis => {
+                let Some(args) = self.aligned(args, &types, axis)? else { return Ok(None) };
+                (self.b.one(node.op.clone(), &args)?, axis)
+            }
+            (_, Op::Gather(gather)) => {
+                // A table that is read by row.
+                let [Have::Whole(table), Have::Row(indices, _)] = *args else { return Ok(None) };
+                let mut free = (0..out.rank()).filter(|a| !gather.dims.offset.contains(a));
+                let Some(to) = free.nth(axis).filter(|_| axis + 1 < types[1].rank()) else { return Ok(None) };
+                (self.b.one(node.op.clone(), &[table, indices])?, to)
+            }
+            _ => return Ok(None),
+        };
+        let (value, axis) = found;
+        let expected = out.shape.iter().enumerate().map(|(i, n)| if i == axis { 1 } else { *n }).collect::<Shape>();
+        let fits = node.outs.len() == 1 && self.b.ty(value).shape == expected && out.shape[axis] == self.rows;
+        Ok(fits.then(|| vec![Have::Row(value, axis)]))
+    }
+
+    /// The new row of every operand: rows have it along this axis, whole operands give theirs.
+    fn aligned(&mut self, args: &[Have], types: &[&Type], axis: usize) -> Result<Option<Vec<Value>>> {
+        let mut found = Vec::new();
+        for (arg, ty) in args.iter().zip(types) {
+            found.push(match *arg {
+                Have::Row(x, own) if own == axis => x,
+                Have::Whole(x) if ty.rank() == 0 => x,
+                Have::Whole(x) if ty.shape.get(axis) == Some(&self.rows) => self.chosen(x, axis)?,
+                _ => return Ok(None),
+            });
+        }
+        Ok(Some(found))
+    }
+
+    /// The row of a whole value at the position.
+    fn chosen(&mut self, x: Value, axis: usize) -> Result<Value> {
+        let mut sizes = self.b.ty(x).shape;
+        sizes[axis] = 1;
+        let zero = self.b.scalar(DType::I32, 0.0)?;
+        let starts: Vec<Value> = (0..sizes.len()).map(|a| if a == axis { self.position } else { zero }).collect();
+        Ok(self.b.dynamic_slice(x, &starts, &sizes)?)
+    }
+
+    /// Attention of the new row: to rows before it, which are in caches, or to something else.
+    fn attention(&mut self, composite: &Composite, args: &[Have]) -> Result<Option<Vec<Have>>> {
+        let (qkv, further) = args.split_at(3);
+        let mut params = composite.params.clone();
+        if ["q_offset", "lengths", "segments"].iter().any(|name| composite.flag(name)) {
+            return Ok(None);
+        }
+        let mut operands = match *qkv {
+            [Have::Row(q, 2), Have::Row(k, 2), Have::Row(v, 2)] if composite.flag("causal") => {
+                let (k, v) = (self.append(k)?, self.append(v)?);
+                params.extend(["q_offset", "lengths"].map(|name| (name.to_string(), Attr::Bool(true))));
+                vec![q, k, v, self.position, self.b.offset(self.position, 1.0)?]
+            }
+            [Have::Row(q, 2), Have::Whole(k), Have::Whole(v)]
+                if !composite.flag("causal") && composite.param("window").is_none() && !composite.flag("slopes") =>
+            {
+                vec![q, k, v]
+            }
+            _ => return Ok(None),
+        };
+        for (i, operand) in further.iter().enumerate() {
+            let Have::Whole(mut x) = *operand else { return Ok(None) };
+            // The mask comes last, with an axis of queries before that of keys.
+            if i + 1 == further.len() && composite.param("mask").is_some() {
+                let ty = self.b.ty(x);
+                let queries = ty.rank() - 2;
+                if ty.shape[queries] != 1 {
+                    x = self.chosen(x, queries)?;
+                }
+            }
+            operands.push(x);
+        }
+        let types: Vec<Type> = operands.iter().map(|x| self.b.ty(*x)).collect();
+        let built = composites::build("attention", &params, &types)?;
+        Ok(Some(self.b.emit(built.into(), &operands)?.iter().map(|out| Have::Row(*out, 2)).collect()))
+    }
+
+    /// A cache of `[B, H, rows, D]` with the new row at the position.
+    fn append(&mut self, x: Value) -> Result<Value> {
+        let mut ty = self.b.ty(x);
+        ty.shape[2] = self.rows;
+        let cache = self.b.graph.input(ty);
+        let zero = self.b.scalar(DType::I32, 0.0)?;
+        let filled = self.b.dynamic_update_slice(cache, x, &[zero, zero, self.position, zero])?;
+        self.caches.push(filled);
+        Ok(filled)
+    }
+}
+
+/// Where an axis is after a reshape: as many elements before it, as many along it.
+fn place_of(axis: usize, from: &Type, to: &Type) -> Option<usize> {
+    let before = |ty: &Type, axis: usize| ty.shape[..axis].iter().product::<usize>();
+    let wanted = (before(from, axis), from.shape[axis]);
+    (0..to.rank()).find(|a| (before(to, *a), to.shape[*a]) == wanted)
+}
+
+/// Numbers of a text, and what stands between them.
+fn pieces(text: &str) -> Vec<&str> {
+    let number = |c: char| c.is_ascii_digit() || c == '.';
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c: char| number(c) != number(first)).unwrap_or(rest.len());
+        found.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    found
+}
+
+/// Whether constants are equal as far as both go.
+fn begin_alike(a: &Literal, b: &Literal) -> bool {
+    let (x, y) = (&a.ty().shape, &b.ty().shape);
+    if a.ty().dtype != b.ty().dtype || x.len() != y.len() {
+        return false;
+    }
+    let common: Vec<usize> = x.iter().zip(y).map(|(m, n)| *m.min(n)).collect();
+    let place = |shape: &[usize], mut i: usize| {
+        let (mut at, mut stride) = (0, 1);
+        for (size, n) in shape.iter().zip(&common).rev() {
+            at += i % n * stride;
+            (i, stride) = (i / n, stride * size);
+        }
+        at
+    };
+    (0..common.iter().product()).all(|i| a.get(place(x, i)) == b.get(place(y, i)))
+}
