@@ -222,17 +222,17 @@ fn over(a: f32, b: f32, nothing: u32) -> f32 { return a / hidden(b, nothing); }
 // A root of which no compiler knows the square, of a square which it doesn't know.
 fn root_of(x: f32, nothing: u32) -> f32 { return hidden(sqrt(hidden(x, nothing)), nothing); }
 
-// A compiler may take the last line for its own maximum, which forgets NaN.
+// A compiler may take a choice of the larger one for its own maximum, which forgets NaN and has an order of zeros.
 fn max_of(a: f32, b: f32) -> f32 {
     if (nan_of(a)) { return a; }
     if (nan_of(b)) { return b; }
-    return select(b, a, a > b);
+    return pick(a > b, a, b);
 }
 
 fn min_of(a: f32, b: f32) -> f32 {
     if (nan_of(a)) { return a; }
     if (nan_of(b)) { return b; }
-    return select(b, a, a < b);
+    return pick(a < b, a, b);
 }
 
 // A choice between bits, so that no compiler takes `x > 0 ? x : 0` for its own maximum.

@@ -69,7 +69,7 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
         out: String::new(),
         consts: vec![None; k.regs.len()],
         floats: vec![None; k.regs.len()],
-        factors: vec![None; k.regs.len()],
+        factors: vec![Vec::new(); k.regs.len()],
         params: Vec::new(),
     };
     p.params = parameters(k);
@@ -123,8 +123,8 @@ struct Printer<'a> {
     consts: Vec<Option<i64>>,
     /// Registers that are float constants.
     floats: Vec<Option<Scalar>>,
-    /// Of registers that are products or quotients of floats, or sums with one: what is multiplied.
-    factors: Vec<Option<[Reg; 2]>>,
+    /// Of registers that are products or quotients of floats, or sums with one: what is multiplied, and what that is a product of.
+    factors: Vec<Vec<Reg>>,
     params: Vec<usize>,
 }
 
@@ -236,10 +236,12 @@ impl Printer<'_> {
                 {
                     self.floats[dst.0 as usize] = Some(*c);
                 }
-                if let Op::Arith(loops::Op::Binary(Binary::Mul | Binary::Div, a, b) | loops::Op::Fma(a, b, _)) = op {
-                    self.factors[dst.0 as usize] = Some([*a, *b]);
+                if let Op::Arith(loops::Op::Binary(Binary::Mul | Binary::Div, a, b) | loops::Op::Fma(a, b, _)) = op
+                    && d.is_float()
+                {
+                    self.factors[dst.0 as usize] = self.multiplied(&[*a, *b]);
                 }
-                let value = self.op(d, op);
+                let value = self.op(*dst, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
             }
             Stmt::Load { dst, buf, index, mask } => self.load(dst, buf.0, index, mask, depth),
@@ -313,7 +315,7 @@ impl Printer<'_> {
             }
             Some((m, other)) => {
                 for r in dst {
-                    self.line(depth, &format!("var r{}: {t} = {};", r.0, unknown(*other)));
+                    self.line(depth, &format!("var r{}: {t} = {};", r.0, unknown(*other, *r)));
                 }
                 self.line(depth, &format!("if (r{}) {{", m.0));
                 lines.iter().for_each(|l| self.line(depth + 1, l));
@@ -428,19 +430,20 @@ impl Printer<'_> {
         if parts.len() > 1 { format!("({})", parts.join(" + ")) } else { parts.remove(0) }
     }
 
-    fn op(&self, d: DType, op: &Op) -> String {
+    fn op(&self, dst: Reg, op: &Op) -> String {
+        let d = self.d(dst);
         match op {
-            Op::Const(s) => unknown(*s),
+            Op::Const(s) => unknown(*s, dst),
             Op::Own(Own::Thread) => "i32(own_thread)".into(),
             Op::Own(Own::Block) => "i32(own_block.x)".into(),
             Op::Own(Own::Blocks) => "i32(own_blocks.x)".into(),
             Op::Size(n) => format!("{}({})", ty(d), self.argument(*n)),
             Op::Index(i) => self.index(i),
-            Op::Arith(op) => self.arith(op),
+            Op::Arith(op) => self.arith(dst, op),
         }
     }
 
-    fn arith(&self, op: &loops::Op) -> String {
+    fn arith(&self, dst: Reg, op: &loops::Op) -> String {
         use loops::Op::*;
         let r = |r: &Reg| format!("r{}", r.0);
         match op {
@@ -473,17 +476,17 @@ impl Printer<'_> {
                     _ => wrapped(d, format!("r{} * r{} + r{}", a.0, b.0, c.0)),
                 }
             }
-            Cast(to, x) => cast(self.d(*x), *to, &r(x)),
+            Cast(to, x) => cast(self.d(*x), *to, &r(x), dst),
             Quantize(to, x) => {
                 let from = self.d(*x);
                 if !(from.is_float() && to.is_float()) {
-                    return cast(from, *to, &r(x));
+                    return cast(from, *to, &r(x), dst);
                 }
                 let most = constant(Scalar::from_f64(DType::F32, finite_max(*to)));
-                cast(DType::F32, *to, &format!("within(r{}, {most})", x.0))
+                cast(DType::F32, *to, &format!("within(r{}, {most})", x.0), dst)
             }
-            Bitcast(to, x) => bitcast(self.d(*x), *to, &r(x)),
-            Const(s) => unknown(*s),
+            Bitcast(to, x) => bitcast(self.d(*x), *to, &r(x), dst),
+            Const(s) => unknown(*s, dst),
             Index(_) | Load { .. } => unreachable!("statements of their own"),
         }
     }
@@ -493,11 +496,20 @@ impl Printer<'_> {
         [*a, *b].into_iter().filter(|r| self.floats[r.0 as usize].is_none_or(|c| c.to_f64().is_nan()))
     }
 
+    /// These and everything that they are products of.
+    fn multiplied(&self, all: &[Reg]) -> Vec<Reg> {
+        let mut found: Vec<Reg> =
+            all.iter().flat_map(|r| [*r].into_iter().chain(self.factors[r.0 as usize].clone())).collect();
+        found.sort_by_key(|r| r.0);
+        found.dedup();
+        found
+    }
+
     /// What is added to a product; hidden where they share a factor: a compiler may take `a·b + a·c` for `a·(b + c)`, which is another
     /// number where one of the products is none.
-    fn addend(&self, r: Reg, factors: &[Reg]) -> String {
-        let own = self.factors[r.0 as usize];
-        let shared = factors.contains(&r) || own.is_some_and(|own| own.iter().any(|f| factors.contains(f)));
+    fn addend(&self, r: Reg, others: &[Reg]) -> String {
+        let (own, others) = (self.multiplied(&[r]), self.multiplied(others));
+        let shared = own.iter().any(|f| others.contains(f));
         if shared { format!("hidden(r{}, nothing)", r.0) } else { format!("r{}", r.0) }
     }
 
@@ -557,10 +569,7 @@ impl Printer<'_> {
             Class::Float => rounded(
                 d,
                 match op {
-                    Add => {
-                        let own = self.factors[a.0 as usize].unwrap_or([a; 2]);
-                        format!("{x} + {}", self.addend(b, &[a, own[0], own[1]]))
-                    }
+                    Add => format!("{x} + {}", self.addend(b, &[a])),
                     Sub => format!("{x} + negated({y}, nothing)"),
                     Mul => format!("{x} * {y}"),
                     Div => format!("over({x}, {y}, nothing)"),

@@ -4,8 +4,8 @@
 //! `x · b` of a bool for a choice, `(x + c) - c` for x. So no number that could let them is one that they know: constants, numbers
 //! made of bools and integers, and signs go through `hidden` and `negated`, with a 0 (`nothing`) that only the launch decides.
 
-use ir::scalar::Scalar;
-use ir::{Class, Compare, DType};
+use crate::grid::Reg;
+use ir::{Class, Compare, DType, Scalar};
 
 /// The type of a register.
 pub(super) fn ty(d: DType) -> &'static str {
@@ -90,7 +90,8 @@ pub(super) fn bools(op: Compare, a: &str, b: &str) -> String {
     }
 }
 
-pub(super) fn cast(from: DType, to: DType, r: &str) -> String {
+pub(super) fn cast(from: DType, to: DType, r: &str, dst: Reg) -> String {
+    let none = nothing(dst);
     if from == to {
         return r.to_string();
     }
@@ -98,26 +99,26 @@ pub(super) fn cast(from: DType, to: DType, r: &str) -> String {
         (Class::Float, Class::Bool) => format!("(bits({r}) & 0x7fffffffu) != 0u"),
         (Class::Signed, Class::Bool) => format!("{r} != 0"),
         (_, Class::Bool) => format!("{r} != 0u"),
-        (Class::Bool, Class::Float) => format!("hidden(select(0.0f, 1.0f, {r}), nothing)"),
+        (Class::Bool, Class::Float) => format!("hidden(select(0.0f, 1.0f, {r}), {none})"),
         (Class::Bool, Class::Signed) => format!("select(0, 1, {r})"),
         (Class::Bool, Class::Unsigned) => format!("select(0u, 1u, {r})"),
         // What a wider format of the same kind holds already is rounded to itself.
         (Class::Float, Class::Float) => rounded(to, r.to_string()),
         (Class::Float, _) => format!("to_{}({r})", to.name()),
-        (_, Class::Float) if to == DType::F32 => format!("hidden(f32({r}), nothing)"),
+        (_, Class::Float) if to == DType::F32 => format!("hidden(f32({r}), {none})"),
         // Up to 16 bits f32 holds them all; others are rounded once too.
-        (_, Class::Float) if from.size() <= 2 => rounded(to, format!("hidden(f32({r}), nothing)")),
-        (_, Class::Float) => rounded(to, format!("hidden(odd_{}({r}), nothing)", ty(from))),
+        (_, Class::Float) if from.size() <= 2 => rounded(to, format!("hidden(f32({r}), {none})")),
+        (_, Class::Float) => rounded(to, format!("hidden(odd_{}({r}), {none})", ty(from))),
         (_, _) if ty(from) == ty(to) => wrapped(to, r.to_string()),
         (_, _) => wrapped(to, format!("{}({r})", ty(to))),
     }
 }
 
-pub(super) fn bitcast(from: DType, to: DType, r: &str) -> String {
+pub(super) fn bitcast(from: DType, to: DType, r: &str, dst: Reg) -> String {
     let text = || decoded(to, &encoded(from, r));
     match to {
         _ if from == to => r.to_string(),
-        to if to.is_float() => format!("hidden({}, nothing)", text()),
+        to if to.is_float() => format!("hidden({}, {})", text(), nothing(dst)),
         _ => text(),
     }
 }
@@ -130,10 +131,15 @@ pub(super) fn integer(n: i64) -> String {
     }
 }
 
+/// A register's own 0: a choice between two constants must not be one of known numbers, plus a 0 that they share.
+fn nothing(dst: Reg) -> String {
+    format!("nothing * {}u", u64::from(dst.0) + 2)
+}
+
 /// A constant, floats hidden.
-pub(super) fn unknown(s: Scalar) -> String {
+pub(super) fn unknown(s: Scalar, dst: Reg) -> String {
     let text = constant(s);
-    if s.dtype().is_float() { format!("hidden({text}, nothing)") } else { text }
+    if s.dtype().is_float() { format!("hidden({text}, {})", nothing(dst)) } else { text }
 }
 
 pub(super) fn constant(s: Scalar) -> String {
