@@ -85,7 +85,12 @@ fn expression(
             let root = b.unary(Unary::Sqrt, square)?;
             if rng.chance(0.5) { b.mul(root, root) } else { Ok(root) }
         }
-        11 => b.binary(*rng.pick(&[Binary::Max, Binary::Min]), x, y),
+        11 => {
+            // Which of two zeros is the larger is nobody's rule: an added zero takes the sign away.
+            let most = b.binary(*rng.pick(&[Binary::Max, Binary::Min]), x, y)?;
+            let zero = b.full(ty, Scalar::from_f64(ty.dtype, 0.0))?;
+            b.add(most, zero)
+        }
         12 => {
             let c = b.compare(*rng.pick(Compare::ALL), x, y)?;
             let (p, q) = (*rng.pick(&[x, leaf]), *rng.pick(&[y, leaf]));
