@@ -179,9 +179,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name in args.names or families():
             for what, distance, same in check(args.loom, name, pathlib.Path(folder)):
-                # A token near the border between two experts may go to the other.
-                packed = 0.4 if name in ("mixtral", "qwen3_moe") else 0.08
-                bound = 2e-3 if "wide" in what else packed
+                bound = 2e-3 if "wide" in what else 0.08
                 good = distance < bound and (same or "wide" not in what)
                 failed += not good
                 print(f"{name:10} {what:14} {distance:.2e} {'same ids' if same else 'other ids'}{'' if good else '  FAILED'}", flush=True)

@@ -4,7 +4,7 @@
 //! - Parts are shared out in contiguous ranges that follow from `parts` and `threads` alone. A worker
 //!   runs its own share, or the caller does if the worker has not begun when the caller is through
 //!   with its own: a sleeping or descheduled worker delays nobody.
-//! - From [`HELPERS`] threads on, who is through with its share takes parts of others' that nobody has begun: of many cores
+//! - From four threads on (`HELPERS`), who is through with its share takes parts of others' that nobody has begun: of many cores
 //!   one is always late.
 //! - [`Pool::run`] allocates nothing (unless a part panics) and returns only when no worker can
 //!   touch the job any more.
