@@ -8,9 +8,6 @@ use super::few::View;
 use ir::composites::quantized::Format;
 use std::ops::Range;
 
-/// Elements of a block.
-const SUPER: usize = 256;
-
 /// Whether rows of a format are computed here.
 pub(super) fn has(format: Format) -> bool {
     matches!(format, Format::Q4K | Format::Q5K | Format::Q6K)
@@ -54,10 +51,13 @@ pub(super) unsafe fn rows(format: Format, view: &View, rows: Range<usize>) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::scales::x86::ahead;
-    use super::{SUPER, View};
+    use super::View;
     use half::{bf16, f16};
     use std::arch::x86_64::*;
     use std::ops::Range;
+
+    /// Elements of a block.
+    const SUPER: usize = 256;
 
     /// Whole numbers from `first` on, as bf16.
     #[target_feature(enable = "avx512f,avx512bw")]
