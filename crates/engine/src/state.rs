@@ -265,7 +265,10 @@ impl State {
             base.straight = true;
         }
         let loc = base.loc().expect("it is in a loc");
-        if !value.node.tracked && matches!(value.node.work, Work::Op(_)) {
+        // What ran before a load or store that still waits must leave the loc's value to it.
+        let last = self.locs.get(loc).and_then(|l| l.token).and_then(|t| self.events.pending(t));
+        let latest = last.is_none_or(|e| e.key < value.node.key());
+        if latest && !value.node.tracked && matches!(value.node.work, Work::Op(_)) {
             value.node.slot().kept().replaces = Some(loc);
         }
         self.emit(Effect::LocStore { loc, value, kind: StoreKind::Semantic }, init, at);

@@ -166,3 +166,33 @@ fn an_update_in_place_takes_no_buffer_for_its_result() {
     }
     is(&x.slice(0, 0, 1, 1), &[0.125]);
 }
+
+/// A value may be computed long before it is stored: what was read in between is what was there then.
+#[test]
+fn what_is_read_before_a_store_is_what_was_there() {
+    for k in 0..16 {
+        let e = engine();
+        let x = vec1(&e, &[1.0, 4.0]);
+        let was = if k & 1 == 0 {
+            x.fill_(4.0);
+            [4.0, 4.0]
+        } else {
+            x.mul_scalar_(1.0);
+            [1.0, 4.0]
+        };
+        if k & 2 == 2 {
+            e.mark_step().unwrap();
+        }
+        let root = x.sqrt();
+        let read = x.sum();
+        if k & 4 == 4 {
+            x.mul_scalar_(3.0);
+        }
+        x.copy_(&root);
+        if k & 8 == 0 {
+            is(&x, &was.map(f32::sqrt));
+        }
+        is(&read, &[was[0] + was[1]]);
+        is(&x, &was.map(f32::sqrt));
+    }
+}
