@@ -214,10 +214,10 @@ fn minus(a: f32, b: f32) -> f32 { return a + bitcast<f32>(bitcast<u32>(b) ^ 0x80
 fn hidden(x: f32, nothing: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) + nothing); }
 
 // Not the compiler's own sign, with which it would take `x + -x` for 0. The sign bit is added too: exchanged, it would meet a hidden -0.
-// What is added is further away than registers are from each other: else the 0 of one would be that of its neighbour.
-fn negated(x: f32, nothing: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) + (0x80000000u + nothing * 0x200000u)); }
+fn negated(x: f32, nothing: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) + (0x80000000u + nothing)); }
 
-// A quotient which no compiler takes for 1 where both are the same.
+// A quotient which no compiler takes for 1 where both are the same. What is added is further away than registers are from each other:
+// else the 0 of one would be that of its neighbour.
 fn over(a: f32, b: f32, nothing: u32) -> f32 { return a / hidden(b, nothing * 0x100000u); }
 
 // A root of which no compiler knows the square, of a square which it doesn't know.
