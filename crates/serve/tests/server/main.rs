@@ -1,5 +1,4 @@
 //! A server, asked by a small client.
 
 mod client;
-mod load;
 mod requests;
