@@ -84,6 +84,43 @@ pub(crate) fn is_expert_product(graph: &Graph, value: Value) -> bool {
     reads(value).all(fits) && reads(value).next().is_some() && !graph.outputs().contains(&value)
 }
 
+/// Whether the results of products with a matrix are ranked before any other product reads them: a router of experts.
+pub(crate) fn chooses(graph: &Graph, matrix: Value) -> bool {
+    let given: Vec<Part> =
+        graph.inputs().iter().map(|v| if *v == matrix { Part::Matrix } else { Part::Other }).collect();
+    follow(graph, &given).is_none()
+}
+
+/// What a value is to the matrix that is followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Other,
+    Matrix,
+    /// Made of a product with it, without a further product.
+    Scores,
+}
+
+/// What a graph's results are; none where scores are ranked inside.
+fn follow(graph: &Graph, given: &[Part]) -> Option<Vec<Part>> {
+    let mut parts: BTreeMap<Value, Part> = graph.inputs().iter().copied().zip(given.iter().copied()).collect();
+    let part = |parts: &BTreeMap<Value, Part>, v: &Value| parts.get(v).copied().unwrap_or(Part::Other);
+    for node in graph.nodes() {
+        let args: Vec<Part> = node.args.iter().map(|v| part(&parts, v)).collect();
+        let scores = args.contains(&Part::Scores);
+        let outs = match &node.op {
+            Op::TopK(_) | Op::Sort(_) if scores => return None,
+            Op::Dot(_) if args.contains(&Part::Matrix) => vec![Part::Scores],
+            Op::Dot(_) | Op::RaggedDot(_) => vec![Part::Other],
+            op => match body(op) {
+                Some(body) if args.iter().any(|part| *part != Part::Other) => follow(body, &args)?,
+                _ => vec![if scores { Part::Scores } else { Part::Other }; node.outs.len()],
+            },
+        };
+        parts.extend(node.outs.iter().copied().zip(outs).filter(|(_, part)| *part != Part::Other));
+    }
+    Some(graph.outputs().iter().map(|v| part(&parts, v)).collect())
+}
+
 fn projects(dot: &Dot, rank: usize) -> bool {
     dot.lhs_batch.is_empty() && dot.rhs_contract[..] == [1] && dot.lhs_contract[..] == [rank - 1]
 }

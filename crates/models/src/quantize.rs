@@ -1,6 +1,6 @@
 //! Quantising a model: which parameters, and into what.
 
-use crate::beside::{is_expert_product, is_product};
+use crate::beside::{chooses, is_expert_product, is_product};
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -46,7 +46,8 @@ impl FromStr for Scheme {
 
 impl Model {
     /// Packs every matrix that products alone read, and those of experts. A table that ids are looked up in as well is stored in 8 bits: it is read
-    /// row by row, and its errors go through the whole model. Says which matrices stay as they are, since their rows don't
+    /// row by row, and its errors go through the whole model. A matrix that chooses experts stays as it is: a small error would send
+    /// a token elsewhere. Says which matrices stay as they are, since their rows don't
     /// divide into groups.
     pub fn quantize(&mut self, scheme: &Scheme) -> Result<Vec<String>> {
         self.quantize_by(scheme, None)
@@ -60,7 +61,7 @@ impl Model {
             let param = &self.params[i];
             let value = graph.inputs()[i];
             let experts = param.ty.rank() == 3 && is_expert_product(&graph, value);
-            let fits = param.ty.rank() == 2 || experts;
+            let fits = experts || (param.ty.rank() == 2 && !chooses(&graph, value));
             if !fits || !param.ty.dtype.is_float() || param.adapter || self.stored_packed(i).is_some() {
                 continue;
             }

@@ -110,6 +110,8 @@ fn experts_are_packed_in_files() {
                 assert!(matches!(tensor.kind, models::gguf::Kind::Packed(_)), "{tensor:?}");
                 assert_eq!(tensor.shape, [4, 48, 32]);
             }
+            let mut routers = header.tensors.iter().filter(|t| t.name.contains("ffn_gate_inp"));
+            assert!(routers.all(|t| t.kind == models::gguf::Kind::Plain(DType::F32)), "{:?}", header.tensors);
             let again = load(&path);
             assert_eq!((found, model.storage()), (logits(&again), again.storage()), "{text}: as GGUF");
         }

@@ -573,9 +573,10 @@ impl Family {
         }
     }
 
-    /// Whether a tensor is f32 in every file: vectors, and what readers multiply by no matrix kernel.
+    /// Whether a tensor is f32 in every file: vectors, routers of experts, and what readers multiply by no matrix kernel.
     pub(super) fn is_wide(&self, tensor: &str, shape: &[usize]) -> bool {
-        shape.len() == 1 || tensor.ends_with(".A_log") || tensor.ends_with("conv1d.weight")
+        let ends = [".A_log", "conv1d.weight", ".mlp.gate.weight", ".block_sparse_moe.gate.weight"];
+        shape.len() == 1 || ends.iter().any(|end| tensor.ends_with(end))
     }
 }
 

@@ -1,8 +1,8 @@
 """Compares GGUF files with llama.cpp, both ways: tiny models of each family, written by `loom` in f32, q8 and q4 and read by llama.cpp,
 and quantised by llama.cpp's own quantiser and read by `loom`.
 
-    LLAMA_CPP_LIB_PATH=.. python golden/llama_cpp.py LOOM            # all families
-    LLAMA_CPP_LIB_PATH=.. python golden/llama_cpp.py LOOM llama qwen3
+    LLAMA_CPP_LIB_PATH=.. python golden/gguf_peer.py LOOM            # all families
+    LLAMA_CPP_LIB_PATH=.. python golden/gguf_peer.py LOOM llama qwen3
 
 It needs `llama-cpp-python` and transformers. Logits of wide files agree to rounding and greedy ids are the same; llama.cpp rounds
 activations to 8 bits before products with packed matrices, so packed ones are compared by their distance.
