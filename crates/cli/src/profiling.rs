@@ -207,6 +207,10 @@ impl Backend for Watched {
         self.inner.alloc(bytes)
     }
 
+    fn alloc_together(&self, bytes: &[usize]) -> compiler::Result<Vec<Arc<dyn DeviceBuffer>>> {
+        self.inner.alloc_together(bytes)
+    }
+
     fn load(&self, program: Program) -> compiler::Result<Arc<dyn Executable>> {
         self.note(|| self.inner.load(program))
     }

@@ -33,6 +33,12 @@ pub trait Backend: Send + Sync {
     /// Memory for a value.
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>>;
 
+    /// Memory for values that come and go together, as the weights of a model do. They may lie in one block, which is given back when
+    /// the last of them goes.
+    fn alloc_together(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
+        bytes.iter().map(|bytes| self.alloc(*bytes)).collect()
+    }
+
     /// Prepares a program to run.
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>>;
 

@@ -237,6 +237,21 @@ impl Backend for Cpu {
         Ok(Arc::new(HostBuffer::new(bytes)?))
     }
 
+    /// In one block, so that all of it can lie in large pages: reading it is up to twice as fast.
+    fn alloc_together(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
+        let (mut total, mut starts) = (0usize, Vec::with_capacity(bytes.len()));
+        for bytes in bytes {
+            starts.push(total);
+            let fail = || compiler::Error::OutOfMemory { bytes: usize::MAX, hint: "" };
+            total = bytes.checked_next_multiple_of(compiler::ALIGN).and_then(|n| total.checked_add(n)).ok_or_else(fail)?;
+        }
+        let block = Arc::new(HostBuffer::new(total)?);
+        let part = |(start, bytes): (usize, &usize)| -> Result<Arc<dyn DeviceBuffer>> {
+            Ok(Arc::new(HostBuffer::part(&block, start, *bytes)?))
+        };
+        starts.into_iter().zip(bytes).map(part).collect()
+    }
+
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(Loaded::new(self, program, false)?.with_arena()?))
     }

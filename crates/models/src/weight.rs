@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::mapping::Function;
 use crate::model::{Model, Piece};
 use crate::packed::PackedWeight;
-use crate::session::{Buffer, upload};
+use crate::session::Buffer;
 use compiler::Backend;
 use ir::DType;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,25 +85,42 @@ impl Model {
 
     /// Some parameters, likewise.
     pub(crate) fn upload_some(&self, chosen: &[usize], backend: &dyn Backend) -> Result<Vec<Buffer>> {
-        let wide = chosen.iter().filter(|i| self.packed(**i).is_none());
-        let wide: Vec<(usize, DType)> = wide.map(|&i| (i, self.params[i].ty.dtype)).collect();
-        let mut wide = self.upload_as(&wide, backend)?.into_iter();
-        let mut buffers = Vec::new();
+        let (mut sizes, mut wide, mut packed) = (Vec::new(), Vec::new(), Vec::new());
         for &i in chosen {
-            match self.packed(i) {
-                Some(packed) => buffers.extend(upload(backend, &packed.parts)?),
-                None => buffers.extend(wide.next()),
+            if let Some(found) = self.packed(i) {
+                for part in &found.parts {
+                    packed.push((sizes.len(), part));
+                    sizes.push(part.len());
+                }
+            } else {
+                let ty = &self.params[i].ty;
+                wide.push((sizes.len(), i, ty.dtype));
+                sizes.push(ty.numel() * ty.dtype.size());
             }
+        }
+        let buffers = backend.alloc_together(&sizes)?;
+        self.fill(&buffers, &wide)?;
+        for (slot, bytes) in packed {
+            buffers[slot].write(0, bytes)?;
         }
         Ok(buffers)
     }
 
-    /// Some parameters in dtypes of the caller's.
+    /// Some parameters in dtypes of the caller's, each in memory of its own.
     pub(crate) fn upload_as(&self, chosen: &[(usize, DType)], backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let mut buffers = Vec::new();
-        let mut jobs = Vec::new();
-        for (slot, &(param, dtype)) in chosen.iter().enumerate() {
+        for &(param, dtype) in chosen {
             buffers.push(backend.alloc(self.params[param].ty.numel() * dtype.size())?);
+        }
+        let slots: Vec<_> = chosen.iter().enumerate().map(|(slot, &(param, dtype))| (slot, param, dtype)).collect();
+        self.fill(&buffers, &slots)?;
+        Ok(buffers)
+    }
+
+    /// Writes parameters into buffers, by all threads.
+    fn fill(&self, buffers: &[Buffer], slots: &[(usize, usize, DType)]) -> Result<()> {
+        let mut jobs = Vec::new();
+        for &(slot, param, dtype) in slots {
             self.jobs(slot, param, dtype, &mut jobs);
         }
         let next = AtomicUsize::new(0);
@@ -126,7 +143,7 @@ impl Model {
         });
         match failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
             Some(error) => Err(error),
-            None => Ok(buffers),
+            None => Ok(()),
         }
     }
 

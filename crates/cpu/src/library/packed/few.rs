@@ -6,7 +6,7 @@ use super::scales::Scales;
 use super::{Packed, RUN, bytes, halves, nibbles, superblocks, widen};
 use crate::gemm::Isa;
 use crate::library::{Machine, Raw, Routine};
-use crate::pool::Pool;
+use crate::pool::{Pool, share};
 use compiler::Result;
 use ir::DType;
 use ir::composites::quantized::Format;
@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of codes that a thread takes at a time.
 const BLOCK: usize = 64 << 10;
+
+/// The most threads that share a product: fewer fill the memory's lanes.
+const TEAM: usize = 64;
 
 /// What a kernel sees of a product.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
@@ -151,22 +154,23 @@ impl Routine for Few {
             }
             let rows = self.layout.at(&args[1..]);
             let shared = Raw((&raw const view).cast_mut());
-            // Rows go in blocks of at least 16, so that no two threads write to one line. Who is done takes the next: memory
-            // serves cores unevenly.
-            let parts = pool.threads().min(n.div_ceil(16)).min((n * k / super::super::PARALLEL_WORK).max(1));
-            let each = match parts {
+            // Rows go in blocks of at least 16, so that no two threads write to one line. Each thread has a stretch of its own,
+            // which it reads from end to end; who is done takes of others', since memory serves cores unevenly.
+            let team = pool.threads().min(n.div_ceil(16)).min((n * k / super::super::PARALLEL_WORK).max(1)).min(TEAM);
+            let each = match team {
                 1 => n,
                 _ => (BLOCK / (self.layout.bytes[0] / n.max(1)).max(1))
                     .next_multiple_of(16)
-                    .clamp(16, n.div_ceil(parts).next_multiple_of(16)),
+                    .clamp(16, n.div_ceil(team).next_multiple_of(16)),
             };
-            let next = AtomicUsize::new(0);
-            let take = || {
-                let at = next.fetch_add(1, Relaxed) * each;
-                (at < n).then(|| at..(at + each).min(n))
+            let taken: [AtomicUsize; TEAM] = std::array::from_fn(|_| AtomicUsize::new(0));
+            let take = |whose: usize| {
+                let blocks = share(n.div_ceil(each), team, whose);
+                let block = blocks.start + taken[whose].fetch_add(1, Relaxed);
+                (block < blocks.end).then(|| block * each..(block * each + each).min(n))
             };
-            pool.run(parts, &|_, _| {
-                while let Some(own) = take() {
+            pool.run(team, &|own, _| {
+                for own in (own..team).chain(0..own).flat_map(|whose| std::iter::from_fn(move || take(whose))) {
                     let view = &*shared.at(0);
                     self.rows(view, own.clone());
                     // What whole chunks leave over, and formats that have no kernel.
