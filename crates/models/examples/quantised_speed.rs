@@ -32,7 +32,7 @@ fn bytes(model: &Model) -> f64 {
 }
 
 /// Words in pages as large as those of the weights.
-fn words(n: usize) -> &'static [u64] {
+fn filled(n: usize) -> &'static [u64] {
     let buffer = Box::leak(Box::new(cpu::HostBuffer::new(n * 8).expect("memory")));
     // SAFETY: the block has room for them, and nobody else knows of it.
     let words = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr().cast::<u64>(), n) };
@@ -76,7 +76,7 @@ fn main() {
     for decoding in &mut decodings {
         decoding.push(&[1]).expect("runs");
     }
-    let buffer = words(64 << 20);
+    let buffer = filled(64 << 20);
     let mut best = vec![Duration::MAX; models.len()];
     let mut speed = 0f64;
     for _ in 0..ROUNDS {
