@@ -150,6 +150,7 @@ table! {
     RNDSCALEPS = evex(1, 3, 0x08, 0);
     RNDSCALEPD = evex(1, 3, 0x09, 1);
     SCALEFPS = evex(1, 2, 0x2c, 0);
+    SCALEFPD = evex(1, 2, 0x2c, 1);
     FMADD132PS = both(1, 2, 0x98, 0);
     FMADD213PS = both(1, 2, 0xa8, 0);
     FMADD231PS = both(1, 2, 0xb8, 0);

@@ -1,4 +1,4 @@
-//! Measuring the accuracy of the inline functions: shared by the tests and `examples/ulp_sweep.rs`.
+//! Measuring the accuracy of the inline functions: shared by `tests/ulp.rs` and `examples/ulp_sweep.rs`.
 
 use compiler::loops::{Builder, Kernel, LoopKind, Mode};
 use ir::{DType, Unary};

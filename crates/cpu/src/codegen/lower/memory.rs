@@ -304,7 +304,7 @@ impl Lower<'_> {
         t
     }
 
-    fn gather(&mut self, enc: &'static enc::Enc, d: DType, p: V, disp: i64, index: V, on: Option<V>) -> V {
+    pub(crate) fn gather(&mut self, enc: &'static enc::Enc, d: DType, p: V, disp: i64, index: V, on: Option<V>) -> V {
         let p = self.offset_pointer(p, disp);
         let w = self.w(d);
         let dst = self.vec();

@@ -263,7 +263,8 @@ fn weight(body: &[Stmt], k: &compiler::loops::Kernel) -> usize {
             Stmt::Let { op, .. } => match op {
                 Op::Const(_) => 0,
                 Op::Unary(u, x) => super::super::math::weight(*u, k.regs[x.0 as usize]),
-                Op::Binary(Binary::Pow | Binary::Atan2 | Binary::Zeta | Binary::Rem, ..) => 40,
+                Op::Binary(Binary::Pow, ..) => 120,
+                Op::Binary(Binary::Atan2 | Binary::Zeta | Binary::Rem, ..) => 40,
                 _ => 2,
             },
             Stmt::Store { .. } => 1,

@@ -5,6 +5,7 @@
 use super::super::enc::{self, Enc};
 use super::super::inst::{FmaKind, Rm, V};
 use super::super::lower::Lower;
+use super::float::Float;
 use ir::{Compare, DType, Unary};
 
 /// 1.5 · 2⁵².
@@ -79,13 +80,7 @@ impl Double<'_, '_> {
     }
 
     fn poly(&mut self, x: V, coefficients: &[f64]) -> V {
-        let (first, second) = (self.k(coefficients[0]), self.k(coefficients[1]));
-        let mut p = self.mad(x, first, second);
-        for &c in &coefficients[2..] {
-            let c = self.k(c);
-            p = self.mad(p, x, c);
-        }
-        p
+        Float::new(self.0, true).poly(x, coefficients)
     }
 
     fn clamp(&mut self, x: V, low: f64, high: f64) -> V {
@@ -132,6 +127,14 @@ impl Double<'_, '_> {
         self.scaled(shifted, em1)
     }
 
+    /// For results that become f32: beyond its range by far they stay inside of f64's.
+    pub(super) fn exp_narrow(&mut self, x: V) -> V {
+        let x = self.clamp(x, -200.0, 200.0);
+        let (shifted, em1) = self.reduce(x);
+        let s = self.power(shifted, 1.0);
+        self.mad(em1, s, s)
+    }
+
     /// x = n + r; 2ʳ is e to the r ln 2.
     fn exp2(&mut self, x: V) -> V {
         let x = self.clamp(x, -1076.0, 1025.0);
@@ -151,6 +154,11 @@ impl Double<'_, '_> {
     fn scaled(&mut self, shifted: V, em1: V) -> V {
         let one = self.k(1.0);
         let p = self.pd(&enc::ADDPD, em1, one);
+        if self.0.wide_target() {
+            let magic = self.k(MAGIC);
+            let n = self.pd(&enc::SUBPD, shifted, magic);
+            return self.pd(&enc::SCALEFPD, p, n);
+        }
         // 2ⁿ in two steps, of which only the second can round: n from -1077 to 1025.
         let bits = self.0.c64(MAGIC.to_bits());
         let i = self.pd(&enc::PSUBQ, shifted, bits);
@@ -178,20 +186,41 @@ impl Double<'_, '_> {
         self.with_sign(y, given)
     }
 
-    /// t / (t + 2) with t = e²ˣ - 1.
+    /// t / (t + 2) with t = e²ˣ - 1 = 2ⁿ - 1 + 2ⁿ r + 2ⁿ (eʳ - 1 - r). Numbers that nearly cancel keep what they round off until the end: of
+    /// r, of the sum of the first parts, and of t + 2. At most 2 ulp.
     fn tanh(&mut self, given: V) -> V {
         let magnitude = self.0.c64(!(1 << 63));
         let a = self.pd(&enc::PANDQ, given, magnitude);
         let x = self.pd(&enc::ADDPD, a, a);
         let x = self.clamp(x, 0.0, 40.0);
-        let (shifted, p) = self.reduce(x);
+        let (log2e, magic) = (self.k(std::f64::consts::LOG2_E), self.k(MAGIC));
+        let shifted = self.mad(x, log2e, magic);
+        let n = self.pd(&enc::SUBPD, shifted, magic);
+        let (hi, rest) = (self.k(LN2_HI), self.k(LN2_LO));
+        let near = self.nmad(n, hi, x);
+        let r = self.nmad(n, rest, near);
+        let left = self.pd(&enc::SUBPD, near, r);
+        let left = self.nmad(n, rest, left);
+        let q = self.poly(r, &EXP);
+        let square = self.pd(&enc::MULPD, r, r);
+        let curve = self.mad(square, q, left);
         let s = self.power(shifted, 1.0);
-        let one = self.k(1.0);
-        let t = self.pd(&enc::SUBPD, s, one);
-        let t = self.mad(p, s, t);
-        let two = self.k(2.0);
+        let (one, two) = (self.k(1.0), self.k(2.0));
+        let base = self.pd(&enc::SUBPD, s, one);
+        let first = self.mad(r, s, base);
+        let left = self.pd(&enc::SUBPD, base, first);
+        let left = self.mad(r, s, left);
+        let curve = self.mad(curve, s, left);
+        let t = self.pd(&enc::ADDPD, first, curve);
         let d = self.pd(&enc::ADDPD, t, two);
-        let y = self.pd(&enc::DIVPD, t, d);
+        let left = self.pd(&enc::SUBPD, d, two);
+        let left = self.pd(&enc::SUBPD, t, left);
+        let one = self.0.r64(1f64.to_bits());
+        let inverse = self.pd(&enc::DIVPD, one, d);
+        let y = self.pd(&enc::MULPD, t, inverse);
+        let off = self.nmad(y, d, t);
+        let off = self.nmad(y, left, off);
+        let y = self.mad(off, inverse, y);
         self.with_sign(y, given)
     }
 
@@ -212,12 +241,20 @@ impl Double<'_, '_> {
 
     /// x = 2ᵉ (1 + f) with 1 + f between √½ and √2: (e, f), and 1 + f itself.
     pub(super) fn split(&mut self, given: V) -> (V, V, V) {
-        let w = self.0.w64();
         let tiny = self.k(f64::MIN_POSITIVE);
         let small = self.0.compare(Compare::Lt, DType::F64, given, tiny);
         let up = self.k(2f64.powi(54));
         let scaled = self.pd(&enc::MULPD, given, up);
         let x = self.0.select(DType::F64, small, scaled, given);
+        let (e, f, m) = self.split_normal(x);
+        let less = self.k(54.0);
+        let lower = self.pd(&enc::SUBPD, e, less);
+        (self.0.select(DType::F64, small, lower, e), f, m)
+    }
+
+    /// The same of a number that is not subnormal.
+    pub(super) fn split_normal(&mut self, x: V) -> (V, V, V) {
+        let w = self.0.w64();
         // Exponent of x / √½, as a float by way of MAGIC's low bits (the sign bit is clear).
         let sqrt_half = self.0.c64(0x3fe6_a09e_667f_3bcd);
         let i = self.pd(&enc::PSUBQ, x, sqrt_half);
@@ -230,9 +267,6 @@ impl Double<'_, '_> {
         let m = self.pd(&enc::PSUBQ, x, exponent);
         let magic = self.k(MAGIC);
         let e = self.pd(&enc::SUBPD, e, magic);
-        let less = self.k(54.0);
-        let lower = self.pd(&enc::SUBPD, e, less);
-        let e = self.0.select(DType::F64, small, lower, e);
         let one = self.k(1.0);
         let f = self.pd(&enc::SUBPD, m, one);
         (e, f, m)
@@ -253,8 +287,8 @@ impl Double<'_, '_> {
         (s, h, hr)
     }
 
-    fn log_finite(&mut self, given: V) -> V {
-        let (e, f, _) = self.split(given);
+    /// e log 2 + log(1 + f).
+    fn log_joined(&mut self, (e, f, _): (V, V, V)) -> V {
         let (s, h, hr) = self.log_parts(f);
         // e hi - ((h - (s (h + r) + e lo)) - f)
         let (hi, rest) = (self.k(LN2_HI), self.k(LN2_LO));
@@ -265,32 +299,53 @@ impl Double<'_, '_> {
         self.0.fma_kind(FmaKind::Sub, true, e, hi, t)
     }
 
+    /// Of a number that is neither zero, negative, subnormal nor infinite.
+    pub(super) fn log_usual(&mut self, x: V) -> V {
+        let parts = self.split_normal(x);
+        self.log_joined(parts)
+    }
+
+    /// A function of a number by its parts; those of zero, subnormal, negative and infinite numbers are worked out only where there are any.
+    fn log_of(&mut self, x: V, usual: fn(&mut Double<'_, '_>, (V, V, V)) -> V) -> V {
+        let parts = self.split_normal(x);
+        let y = usual(self, parts);
+        let mut f = Float::new(self.0, true);
+        let unusual = f.unusual(x);
+        f.rarely(unusual, y, |f| {
+            let mut d = Double(f.lo);
+            let parts = d.split(x);
+            let y = usual(&mut d, parts);
+            d.log_specials(x, y)
+        })
+    }
+
     pub(super) fn log(&mut self, given: V) -> V {
-        let y = self.log_finite(given);
-        self.log_specials(given, y)
+        self.log_of(given, |d, parts| d.log_joined(parts))
     }
 
     /// e + log(1 + f) / log 2.
     fn log2(&mut self, given: V) -> V {
-        let (e, f, _) = self.split(given);
-        let (s, h, hr) = self.log_parts(f);
-        let t = self.mad(s, hr, f);
-        let l = self.pd(&enc::SUBPD, t, h);
-        let log2e = self.k(std::f64::consts::LOG2_E);
-        let y = self.mad(l, log2e, e);
-        self.log_specials(given, y)
+        self.log_of(given, |d, (e, f, _)| {
+            let (s, h, hr) = d.log_parts(f);
+            let t = d.mad(s, hr, f);
+            let l = d.pd(&enc::SUBPD, t, h);
+            let log2e = d.k(std::f64::consts::LOG2_E);
+            d.mad(l, log2e, e)
+        })
     }
 
-    /// log(u) + (x - (u - 1)) / u with u = 1 + x.
+    /// log(u) + (x - (u - 1)) / u with u = 1 + x, which is never subnormal.
     pub(super) fn log1p(&mut self, x: V) -> V {
         let one = self.k(1.0);
         let u = self.pd(&enc::ADDPD, x, one);
         let back = self.pd(&enc::SUBPD, u, one);
         let c = self.pd(&enc::SUBPD, x, back);
         let c = self.pd(&enc::DIVPD, c, u);
-        let y = self.log_finite(u);
+        let y = self.log_usual(u);
         let y = self.pd(&enc::ADDPD, y, c);
-        let y = self.log_specials(u, y);
+        let mut f = Float::new(self.0, true);
+        let unusual = f.unusual(u);
+        let y = f.rarely(unusual, y, |f| Double(f.lo).log_specials(u, y));
         self.with_sign(y, x)
     }
 

@@ -4,6 +4,7 @@ use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
 use super::double::Double;
+use super::erf_table;
 use super::exp::{exp, one_minus_exp};
 use super::float::Float;
 use super::log::log;
@@ -91,20 +92,26 @@ pub(super) fn erf_inv(lo: &mut Lower<'_>, x: V) -> V {
     let offset = lo.k(2.5);
     let t = lo.sub(w, offset);
     let near = lo.poly(t, &CENTRE);
-    let wide = lo.w32();
-    let root = lo.v2(&enc::SQRTPS, wide, w);
-    let offset = lo.k(3.0);
-    let t = lo.sub(root, offset);
-    let far = lo.poly(t, &TAIL);
-    let limit = lo.k(5.0);
-    let central = lo.compare(Compare::Lt, DType::F32, w, limit);
-    let p = lo.choose(central, near, far);
-    let y = lo.mul(p, x);
-    // The polynomial of an infinite w is of no use.
-    let edge = lo.compare(Compare::Eq, DType::F32, a, one);
-    let inf = lo.k(f32::INFINITY);
-    let infinite = lo.mul(x, inf);
-    lo.choose(edge, infinite, y)
+    let y = lo.mul(near, x);
+    let mut f = Float::new(lo, false);
+    let limit = f.k(5.0);
+    let outside = f.not_less(w, limit);
+    f.rarely(outside, y, |f| {
+        let root = f.sqrt(w);
+        let offset = f.k(3.0);
+        let t = f.sub(root, offset);
+        let far = f.lo.poly(t, &TAIL);
+        let y = f.mul(far, x);
+        at_the_edge(f, a, x, y)
+    })
+}
+
+/// The polynomial of an infinite w is of no use.
+fn at_the_edge(f: &mut Float<'_, '_>, a: V, x: V, y: V) -> V {
+    let (one, inf) = (f.k(1.0), f.k(f64::INFINITY));
+    let edge = f.compare(Compare::Eq, a, one);
+    let infinite = f.mul(x, inf);
+    f.select(edge, infinite, y)
 }
 
 const CENTRE: [f32; 9] = [
@@ -142,25 +149,23 @@ pub(super) fn erf_inv_wide(lo: &mut Lower<'_>, x: V) -> V {
     let offset = f.k(3.125);
     let t = f.sub(w, offset);
     let near = f.poly(t, &WIDE_CENTRE);
-    let root = f.sqrt(w);
-    let offset = f.k(3.25);
-    let t = f.sub(root, offset);
-    let middle = f.poly(t, &WIDE_MIDDLE);
-    let offset = f.k(5.0);
-    let t = f.sub(root, offset);
-    let far = f.poly(t, &WIDE_TAIL);
-    let limit = f.k(16.0);
-    let within = f.compare(Compare::Lt, w, limit);
-    let p = f.select(within, middle, far);
+    let y = f.mul(near, x);
     let limit = f.k(6.25);
-    let central = f.compare(Compare::Lt, w, limit);
-    let p = f.select(central, near, p);
-    let y = f.mul(p, x);
-    // The polynomial of an infinite w is of no use.
-    let edge = f.compare(Compare::Eq, a, one);
-    let inf = f.k(f64::INFINITY);
-    let infinite = f.mul(x, inf);
-    f.select(edge, infinite, y)
+    let outside = f.not_less(w, limit);
+    f.rarely(outside, y, |f| {
+        let root = f.sqrt(w);
+        let offset = f.k(3.25);
+        let t = f.sub(root, offset);
+        let middle = f.poly(t, &WIDE_MIDDLE);
+        let offset = f.k(5.0);
+        let t = f.sub(root, offset);
+        let far = f.poly(t, &WIDE_TAIL);
+        let limit = f.k(16.0);
+        let within = f.compare(Compare::Lt, w, limit);
+        let p = f.select(within, middle, far);
+        let y = f.mul(p, x);
+        at_the_edge(f, a, x, y)
+    })
 }
 
 const WIDE_CENTRE: [f64; 23] = [
@@ -236,22 +241,56 @@ impl Lower<'_> {
     }
 }
 
-/// x + x P(x²) in f64 up to 1, 1 - erfc beyond. At most 2 ulp.
+/// erf r + erf' r · d · (1 - r d + ..), with r the nearest place of a table and d = |x| - r. At most 2 ulp.
 pub(super) fn erf_wide(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let a = f.abs(x);
-    let z = f.mul(a, a);
-    let p = f.poly(z, &ERF);
-    let near = f.mad(p, a, a);
-    let e = erfc_right(f.lo, a);
-    let mut f = Float::new(lo, true);
-    let one = f.kr(1.0);
-    let far = f.sub(one, e);
-    let limit = f.k(1.0);
-    let beyond = f.compare(Compare::Gt, a, limit);
-    let y = f.select(beyond, far, near);
+    let top = f.kr(erf_table::TOP);
+    let a = f.min(top, a);
+    let (steps, magic, step) = (f.k(1.0 / erf_table::STEP), f.k(MAGIC), f.k(erf_table::STEP));
+    let shifted = f.mad(a, steps, magic);
+    let n = f.sub(shifted, magic);
+    let r = f.mul(n, step);
+    let d = f.sub(a, r);
+    let w = f.lo.w64();
+    // What a NaN's low bits say is inside of the table, too.
+    let places = f.lo.c64(erf_table::PLACES as u64 - 1);
+    let place = f.lo.v3(&enc::PANDQ, w, shifted, places);
+    let table = f.lo.gpr();
+    f.lo.imm(table, erf_table::table().as_ptr() as i64);
+    let value = f.lo.gather(&enc::GATHERQPD, DType::F64, table, 0, place, None);
+    let slope = f.lo.gather(&enc::GATHERQPD, DType::F64, table, 8 * erf_table::PLACES as i64, place, None);
+    // Hermite polynomials of r over factorials, from d² on; at d⁶ only what counts near zero.
+    let s = f.mul(r, r);
+    let (m, c) = (f.k(2.0 / 3.0), f.k(-1.0 / 3.0));
+    let c2 = f.mad(s, m, c);
+    let (m, c) = (f.k(-1.0 / 3.0), f.k(0.5));
+    let c3 = f.mad(s, m, c);
+    let (m, c) = (f.k(4.0 / 30.0), f.k(-0.4));
+    let c4 = f.mad(s, m, c);
+    let c = f.k(0.1);
+    let c4 = f.mad(c4, s, c);
+    let (m, c) = (f.k(-4.0 / 90.0), f.k(20.0 / 90.0));
+    let c5 = f.mad(s, m, c);
+    let c = f.k(-15.0 / 90.0);
+    let c5 = f.mad(c5, s, c);
+    let (rd, square) = (f.mul(r, d), f.mul(d, d));
+    let low = f.mad(c3, rd, c2);
+    let high = f.mad(c5, rd, c4);
+    let c = f.k(-1.0 / 42.0);
+    let high = f.mad(square, c, high);
+    let p = f.mad(high, square, low);
+    let p = f.mul(p, square);
+    let p = f.sub(p, rd);
+    let one = f.k(1.0);
+    let p = f.add(p, one);
+    let rise = f.mul(slope, d);
+    let y = f.mad(rise, p, value);
     f.with_sign(y, x)
 }
+
+/// 1.5 · 2⁵².
+const MAGIC: f64 = 6_755_399_441_055_744.0;
 
 /// erfc in f64. At most 6 ulp.
 pub(super) fn erfc_wide(lo: &mut Lower<'_>, x: V) -> V {
@@ -285,23 +324,6 @@ fn erfc_right(lo: &mut Lower<'_>, a: V) -> V {
     Float::new(lo, true).mul(e, q)
 }
 
-/// erf(x)/x - 1 in powers of x².
-const ERF: [f64; 14] = [
-    -4.230945824295338e-12,
-    8.709045129053106e-11,
-    -1.216456005728345e-09,
-    1.4792401209404813e-08,
-    -1.6364642158167616e-07,
-    1.6462045441468418e-06,
-    -1.4925647567519332e-05,
-    0.00012055332902888736,
-    -0.000854832702193483,
-    0.0052239776254232985,
-    -0.02686617064512984,
-    0.1128379167095512,
-    -0.37612638903183754,
-    0.1283791670955126,
-];
 /// exp(x²)·erfc(x)/t in powers of 2t - 1.
 const ERFC: [f64; 26] = [
     8.576007829816574e-10,

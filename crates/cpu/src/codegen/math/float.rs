@@ -103,11 +103,43 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.fma_kind(FmaKind::Neg, self.wide, a, b, c)
     }
 
-    /// Horner's rule; the coefficient of the highest power comes first.
+    /// A polynomial; the coefficient of the highest power comes first. Long ones are several in a power of `x`, by Horner's rule each: a
+    /// processor looks too few instructions ahead to overlap one long chain with those of the next lanes. The last two steps are Horner's
+    /// in any case, so that what the others round off hardly counts.
     pub(super) fn poly(&mut self, x: V, coefficients: &[f64]) -> V {
-        let (first, second) = (self.k(coefficients[0]), self.k(coefficients[1]));
+        let chains = match coefficients.len() {
+            0..=8 => return self.horner(x, coefficients.iter().copied()),
+            9..=14 => 2,
+            _ => 4,
+        };
+        let (high, last) = coefficients.split_at(coefficients.len() - 2);
+        let square = self.mul(x, x);
+        let by = if chains == 4 { self.mul(square, square) } else { square };
+        let mut chain = |i: usize| {
+            let own: Vec<f64> = high.iter().rev().copied().skip(i).step_by(chains).collect();
+            self.horner(by, own.into_iter().rev())
+        };
+        let (even, odd) = (chain(0), chain(1));
+        let mut p = if chains == 2 {
+            self.mad(odd, x, even)
+        } else {
+            let (second, third) = (chain(2), chain(3));
+            let (low, top) = (self.mad(odd, x, even), self.mad(third, x, second));
+            self.mad(top, square, low)
+        };
+        for &c in last {
+            let c = self.k(c);
+            p = self.mad(p, x, c);
+        }
+        p
+    }
+
+    fn horner(&mut self, x: V, mut coefficients: impl Iterator<Item = f64>) -> V {
+        let mut next = || coefficients.next();
+        let (Some(first), Some(second)) = (next(), next()) else { unreachable!("at least two coefficients") };
+        let (first, second) = (self.k(first), self.k(second));
         let mut p = self.mad(x, first, second);
-        for &c in &coefficients[2..] {
+        for c in coefficients {
             let c = self.k(c);
             p = self.mad(p, x, c);
         }
@@ -145,6 +177,19 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.compare(op, d, a, b.into())
     }
 
+    /// Whether a number is none of the usual: subnormal, zero, negative, infinite or NaN.
+    pub(super) fn unusual(&mut self, x: V) -> V {
+        let w = self.lo.w(self.dtype());
+        if self.wide {
+            let (least, span) = (self.lo.c64(1 << 52), self.lo.c64(0x7fe0 << 48));
+            let above = self.lo.v3(&enc::PSUBQ, w, x, least);
+            return self.lo.cmp_int(true, true, Compare::Ge, above, span);
+        }
+        let (least, span) = (self.lo.c32(1 << 23), self.lo.c32(0x7f00 << 16));
+        let above = self.lo.v3(&enc::PSUBD, w, x, least);
+        self.lo.cmp_int(false, true, Compare::Ge, above, span)
+    }
+
     /// Not less: also true of NaN.
     pub(super) fn not_less(&mut self, a: V, b: impl Into<Rm>) -> V {
         self.lo.cmp_float(self.wide, 0x15, a, b)
@@ -171,13 +216,18 @@ impl<'a, 'b> Float<'a, 'b> {
     /// `y`, but where `m` is on what the lane helper finds; it is called only if some lane needs it.
     pub(super) fn mend(&mut self, m: V, y: V, op: &Op, args: &[V]) -> V {
         let d = self.dtype();
+        self.rarely(m, y, |f| f.lo.call(op, d, d, args))
+    }
+
+    /// `y`, but where `m` is on what `f` computes; its instructions run only if some lane needs them.
+    pub(super) fn rarely(&mut self, m: V, y: V, f: impl FnOnce(&mut Self) -> V) -> V {
         let out = self.lo.vec();
         self.lo.mov(out, y);
         let done = self.lo.label();
         let any = self.lo.any(m);
         self.lo.test(any);
         self.lo.branch(Cc::E, done);
-        let slow = self.lo.call(op, d, d, args);
+        let slow = f(self);
         let y = self.select(m, slow, y);
         self.lo.mov(out, y);
         self.lo.bind(done);

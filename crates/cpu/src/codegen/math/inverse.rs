@@ -14,14 +14,19 @@ const PI_2_REST_NARROW: f64 = -4.371139000186241e-8;
 /// tan π/8.
 const TAN_PI_8: f64 = 0.41421356237309503;
 
-const ATAN_NARROW: [f64; 6] = [
-    0.05047937482595444,
-    -0.08624598383903503,
-    0.11071354895830154,
-    -0.14284150302410126,
-    0.19999977946281433,
-    -0.3333333432674408,
+/// On all of 0 to 1.
+const ATAN_NARROW: [f64; 9] = [
+    -0.0017935916548594832,
+    0.010914458893239498,
+    -0.031177546828985214,
+    0.05795726552605629,
+    -0.08403429388999939,
+    0.1095217764377594,
+    -0.14264239370822906,
+    0.19998547434806824,
+    -0.33333298563957214,
 ];
+/// Up to tan π/8.
 const ATAN: [f64; 12] = [
     0.016284375050043393,
     -0.03456931506332609,
@@ -65,8 +70,16 @@ impl Float<'_, '_> {
         self.pick(PI_2_REST_NARROW, PI_2_REST)
     }
 
-    /// atan(num / den) for 0 ≤ num ≤ den, not both zero or infinite: beyond tan π/8 it is π/4 + atan((num - den) / (num + den)).
+    /// atan(num / den) for 0 ≤ num ≤ den, not both zero or infinite: in f64 beyond tan π/8 it is
+    /// π/4 + atan((num - den) / (num + den)).
     fn atan_ratio(&mut self, num: V, den: V) -> V {
+        if !self.wide {
+            let t = self.div(num, den);
+            let z = self.mul(t, t);
+            let p = self.poly(z, &ATAN_NARROW);
+            let tz = self.mul(t, z);
+            return self.mad(p, tz, t);
+        }
         let limit = self.k(TAN_PI_8);
         let edge = self.mul(den, limit);
         let far = self.compare(Compare::Gt, num, edge);
@@ -77,7 +90,7 @@ impl Float<'_, '_> {
         let (n, d) = (self.select(far, less, num), self.select(far, more, den));
         let t = self.div(n, d);
         let z = self.mul(t, t);
-        let p = if self.wide { self.poly(z, &ATAN) } else { self.poly(z, &ATAN_NARROW) };
+        let p = self.poly(z, &ATAN);
         let tz = self.mul(t, z);
         let (zero, quarter) = (self.kr(0.0), self.k(FRAC_PI_4));
         let base = self.select(far, quarter, zero);

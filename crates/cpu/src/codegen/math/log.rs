@@ -5,6 +5,7 @@
 use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
+use super::float::Float;
 use ir::Compare;
 use ir::DType;
 
@@ -28,30 +29,34 @@ struct Parts {
     rest: V,
 }
 
+/// Of any number; subnormal ones are scaled up first.
 fn parts(lo: &mut Lower<'_>, x: V) -> Parts {
-    let w = lo.w32();
-    // Subnormal numbers are scaled up first.
     let tiny = lo.k(f32::MIN_POSITIVE);
     let small = lo.compare(Compare::Lt, DType::F32, x, tiny);
     let two_25 = lo.k(33_554_432.0);
     let scaled = lo.mul(x, two_25);
     let x = lo.choose(small, scaled, x);
+    let Parts { e, f, rest } = normal_parts(lo, x);
+    let less = lo.k(25.0);
+    let lower = lo.sub(e, less);
+    Parts { e: lo.choose(small, lower, e), f, rest }
+}
+
+/// Of a number that is not subnormal.
+fn normal_parts(lo: &mut Lower<'_>, x: V) -> Parts {
+    let w = lo.w32();
     let sqrt_half = lo.c32(0x3f35_04f3);
     let i = lo.isub(x, sqrt_half);
     let e = lo.sar(i, 23);
     let exponent = lo.shl(e, 23);
     let m = lo.isub(x, exponent);
     let e = lo.v2(&enc::CVTDQ2PS, w, e);
-    let less = lo.k(25.0);
-    let lower = lo.sub(e, less);
-    let e = lo.choose(small, lower, e);
     let one = lo.k(1.0);
     let f = lo.sub(m, one);
     let z = lo.mul(f, f);
     let p = lo.poly(f, &LOG);
-    let p = lo.mul(p, f);
-    let half = lo.k(0.5);
-    let p = lo.sub(p, half);
+    let half = lo.k(-0.5);
+    let p = lo.mad(p, f, half);
     let rest = lo.mul(z, p);
     Parts { e, f, rest }
 }
@@ -71,8 +76,21 @@ fn specials(lo: &mut Lower<'_>, x: V, y: V) -> V {
     lo.choose(bad, nan, y)
 }
 
-fn log_finite(lo: &mut Lower<'_>, x: V) -> V {
-    let Parts { e, f, rest } = parts(lo, x);
+/// A function by its parts; those of zero, subnormal, negative and infinite numbers are worked out only where there are any.
+fn by_parts(lo: &mut Lower<'_>, x: V, join: fn(&mut Lower<'_>, Parts) -> V) -> V {
+    let own = normal_parts(lo, x);
+    let y = join(lo, own);
+    let mut f = Float::new(lo, false);
+    let unusual = f.unusual(x);
+    f.rarely(unusual, y, |f| {
+        let own = parts(f.lo, x);
+        let y = join(f.lo, own);
+        specials(f.lo, x, y)
+    })
+}
+
+/// e log 2 + f + `rest`.
+fn joined(lo: &mut Lower<'_>, Parts { e, f, rest }: Parts) -> V {
     let (low, high) = (lo.k(-2.121_944_4e-4), lo.k(0.693_359_4));
     let y = lo.mad(e, low, rest);
     let y = lo.add(y, f);
@@ -81,33 +99,35 @@ fn log_finite(lo: &mut Lower<'_>, x: V) -> V {
 
 /// At most 1 ulp.
 pub(super) fn log(lo: &mut Lower<'_>, x: V) -> V {
-    let y = log_finite(lo, x);
-    specials(lo, x, y)
+    by_parts(lo, x, joined)
 }
 
 /// At most 2 ulp.
 pub(super) fn log2(lo: &mut Lower<'_>, x: V) -> V {
-    let Parts { e, f, rest } = parts(lo, x);
-    // log₂ e - 1, so that the ones are added exactly.
-    let more = lo.k(0.442_695_04);
-    let a = lo.mul(rest, more);
-    let a = lo.mad(f, more, a);
-    let a = lo.add(a, rest);
-    let a = lo.add(a, f);
-    let y = lo.add(a, e);
-    specials(lo, x, y)
+    by_parts(lo, x, |lo, Parts { e, f, rest }| {
+        // log₂ e - 1, so that the ones are added exactly.
+        let more = lo.k(0.442_695_04);
+        let a = lo.mul(rest, more);
+        let a = lo.mad(f, more, a);
+        let a = lo.add(a, rest);
+        let a = lo.add(a, f);
+        lo.add(a, e)
+    })
 }
 
-/// log(u) + (x - (u - 1)) / u with u = 1 + x. At most 2 ulp.
+/// log(u) + (x - (u - 1)) / u with u = 1 + x, which is never subnormal. At most 2 ulp.
 pub(super) fn log1p(lo: &mut Lower<'_>, x: V) -> V {
     let one = lo.k(1.0);
     let u = lo.add(x, one);
     let back = lo.sub(u, one);
     let c = lo.sub(x, back);
     let c = lo.div(c, u);
-    let y = log_finite(lo, u);
+    let own = normal_parts(lo, u);
+    let y = joined(lo, own);
     let y = lo.add(y, c);
-    let y = specials(lo, u, y);
+    let mut f = Float::new(lo, false);
+    let unusual = f.unusual(u);
+    let y = f.rarely(unusual, y, |f| specials(f.lo, u, y));
     // log1p has its argument's sign, also at zero.
     lo.with_sign(y, x)
 }

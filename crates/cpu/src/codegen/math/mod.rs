@@ -6,6 +6,7 @@
 
 mod double;
 mod erf;
+mod erf_table;
 mod exp;
 mod float;
 mod gamma;
@@ -169,16 +170,10 @@ impl Lower<'_> {
         x
     }
 
-    /// Horner's rule; the coefficient of the highest power comes first.
+    /// A polynomial; the coefficient of the highest power comes first.
     fn poly(&mut self, x: V, coefficients: &[f32]) -> V {
-        let first = self.k(coefficients[0]);
-        let second = self.k(coefficients[1]);
-        let mut p = self.mad(x, first, second);
-        for &c in &coefficients[2..] {
-            let c = self.k(c);
-            p = self.mad(p, x, c);
-        }
-        p
+        let wide: Vec<f64> = coefficients.iter().map(|&c| c as f64).collect();
+        Float::new(self, false).poly(x, &wide)
     }
 
     fn shl(&mut self, x: V, n: u8) -> V {

@@ -9,20 +9,38 @@ use super::float::Float;
 use ir::Compare;
 
 pub(crate) fn pow(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
-    let a = Float::new(lo, wide).abs(x);
+    let usual = magnitude(lo, wide, x, y, false);
+    let mut f = Float::new(lo, wide);
+    // A base that is positive and no special number, and a finite power, are all that most lanes ever see.
+    let odd_base = f.unusual(x);
+    let b = f.abs(y);
+    let inf = f.k(f64::INFINITY);
+    let odd_power = f.not_less(b, inf);
+    let odd = f.or_mask(odd_base, odd_power);
+    f.rarely(odd, usual, |f| of_any(f.lo, wide, x, y))
+}
+
+/// |x| to the power y: in f64, by halves where f32 lanes fill a register.
+fn magnitude(lo: &mut Lower<'_>, wide: bool, a: V, y: V, any: bool) -> V {
     let lanes = lo.l;
-    let r = if wide {
-        magnitude(lo, a, y)
-    } else if 8 * lanes <= lo.full().bytes() {
-        positive(lo, a, y)
-    } else {
-        let (ah, yh) = (lo.high_half(a), lo.high_half(y));
-        lo.l = lanes / 2;
-        let low = positive(lo, a, y);
-        let high = positive(lo, ah, yh);
-        lo.l = lanes;
-        lo.join_halves(low, high)
-    };
+    if wide {
+        return wide_magnitude(lo, a, y, any);
+    }
+    if 8 * lanes <= lo.full().bytes() {
+        return positive(lo, a, y, any);
+    }
+    let (ah, yh) = (lo.high_half(a), lo.high_half(y));
+    lo.l = lanes / 2;
+    let low = positive(lo, a, y, any);
+    let high = positive(lo, ah, yh, any);
+    lo.l = lanes;
+    lo.join_halves(low, high)
+}
+
+/// Of all numbers there are.
+fn of_any(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
+    let a = Float::new(lo, wide).abs(x);
+    let r = magnitude(lo, wide, a, y, true);
     let mut f = Float::new(lo, wide);
     // A negative base: odd powers are negative, powers that are not whole are NaN (unless the base is infinite).
     let whole = is_whole(&mut f, y);
@@ -60,18 +78,19 @@ fn is_whole(f: &mut Float<'_, '_>, y: V) -> V {
     f.compare(Compare::Eq, y, rounded)
 }
 
-fn positive(lo: &mut Lower<'_>, a: V, y: V) -> V {
+fn positive(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     let w = lo.w64();
     let (a, y) = (lo.v2(&enc::CVTPS2PD, w, a), lo.v2(&enc::CVTPS2PD, w, y));
-    let log = Double(lo).log(a);
+    let mut d = Double(lo);
+    let log = if any { d.log(a) } else { d.log_usual(a) };
     let t = lo.v3(&enc::MULPD, w, log, y);
-    let e = Double(lo).exp(t);
+    let e = Double(lo).exp_narrow(t);
     lo.v2(&enc::CVTPD2PS, w, e)
 }
 
-/// a to the power y in f64, for a ≥ 0.
-fn magnitude(lo: &mut Lower<'_>, a: V, y: V) -> V {
-    let (high, low) = log(lo, a);
+/// a to the power y in f64, for a ≥ 0, and unless `any` for usual ones.
+fn wide_magnitude(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
+    let (high, low) = log(lo, a, any);
     let mut f = Float::new(lo, true);
     let t = f.mul(y, high);
     let rest = f.mas(y, high, t);
@@ -90,8 +109,9 @@ fn magnitude(lo: &mut Lower<'_>, a: V, y: V) -> V {
 }
 
 /// log a as a sum, with a relative error near 2⁻⁶⁵: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².
-fn log(lo: &mut Lower<'_>, a: V) -> (V, V) {
-    let (e, frac, _) = Double(lo).split(a);
+fn log(lo: &mut Lower<'_>, a: V, any: bool) -> (V, V) {
+    let mut d = Double(lo);
+    let (e, frac, _) = if any { d.split(a) } else { d.split_normal(a) };
     let mut f = Float::new(lo, true);
     let (one, two) = (f.kr(1.0), f.k(2.0));
     let d = f.add(frac, two);
@@ -139,7 +159,7 @@ fn log(lo: &mut Lower<'_>, a: V) -> (V, V) {
     let high = f.add(sum, low);
     let back = f.sub(high, sum);
     let low = f.sub(low, back);
-    let high = Double(f.lo).log_specials(a, high);
+    let high = if any { Double(f.lo).log_specials(a, high) } else { high };
     (high, low)
 }
 

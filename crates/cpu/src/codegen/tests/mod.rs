@@ -3,7 +3,6 @@
 mod encodings;
 mod features;
 mod random;
-mod ulp;
 
 use super::{Target, compile};
 use compiler::loops::{Kernel, LoopKind, Stmt, eval, verify};

@@ -1,8 +1,32 @@
 //! Accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tries all of them.
 
-use super::*;
-use crate::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
+use compiler::loops::LoopKind;
+use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
+use cpu::codegen::{Target, compile};
+use ir::DType;
 use ir::special::unary_f64;
+
+/// The targets that this machine can run.
+fn targets() -> Vec<Target> {
+    match Target::detect() {
+        Some(Target::Avx512) => vec![Target::Avx2, Target::Avx512],
+        Some(Target::Avx2) => vec![Target::Avx2],
+        None => vec![],
+    }
+}
+
+/// A small deterministic generator (splitmix64).
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
 
 #[test]
 fn inline_functions_keep_their_bounds() {
