@@ -217,6 +217,7 @@ table! {
     PSHUFD = both(1, 1, 0x70, 0);
     SHUFPS = both(0, 1, 0xc6, 0);
     PUNPCKLDQ = both(1, 1, 0x62, 0);
+    PERMT2W = evex(1, 2, 0x7d, 1);
     PERMT2PS = evex(1, 2, 0x7f, 0);
     PERMT2PD = evex(1, 2, 0x7f, 1);
     PERMQ_I = w_fixed(both(1, 3, 0x00, 1));

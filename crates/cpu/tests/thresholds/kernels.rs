@@ -84,16 +84,18 @@ fn joined(q: usize, _: Round) -> Vec<Case> {
 /// Short rows reduced, and elements so far apart, of 4 and 8 bytes.
 fn apart(q: usize, _: Round) -> Vec<Case> {
     let mut all = vec![];
-    for d in [DType::F32, DType::F64] {
+    for d in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         all.extend(cases(q, reductions(&[1000, q], &[1], d)));
         all.extend(cases(q, reductions(&[1003, q], &[0], d)));
     }
-    let mut b = Builder::new();
-    let x = b.input(DType::F32, &[q * 300 + 1]);
-    let y = b.slice(x, &[0], &[q * 300 + 1], &[q]).unwrap();
-    let z = b.flip(y, &[0]).unwrap();
-    let sum = b.add(y, z).unwrap();
-    all.push(Case::new(q, b.finish(&[sum])));
+    for d in [DType::F32, DType::I16, DType::U16, DType::BF16] {
+        let mut b = Builder::new();
+        let x = b.input(d, &[q * 300 + 1]);
+        let y = b.slice(x, &[0], &[q * 300 + 1], &[q]).unwrap();
+        let z = b.flip(y, &[0]).unwrap();
+        let sum = b.add(y, z).unwrap();
+        all.push(Case::new(q, b.finish(&[sum])));
+    }
     all
 }
 

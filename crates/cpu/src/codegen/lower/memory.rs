@@ -5,7 +5,7 @@
 //! under a false mask is never touched.
 
 use super::super::NEAR;
-use super::super::asm::{Alu, Cc};
+use super::super::asm::{Alu, Cc, W};
 use super::super::enc;
 use super::super::inst::{Inst, Mem, Src, V};
 use super::super::pool::Const;
@@ -108,7 +108,7 @@ impl Lower<'_> {
                     self.load_by_lane(d, p, Step::Const(esize as i64), on)
                 }
             }
-            Access::Stride(s) if esize >= 4 && on.is_none() && self.picks(s) => {
+            Access::Stride(s) if on.is_none() && self.picks(d, s) => {
                 let first = (u * self.lanes) as i64 * s * esize as i64;
                 let p = self.pointer(mem);
                 let p = self.offset_pointer(p, first);
@@ -178,15 +178,22 @@ impl Lower<'_> {
     }
 
     /// Whether lanes so many elements apart are picked from whole vectors, which beats gathering them.
-    fn picks(&self, stride: i64) -> bool {
-        self.wide_target() && self.l >= 4 && (stride == -1 || (2..=NEAR.min(self.l as i64)).contains(&stride))
+    fn picks(&self, d: DType, stride: i64) -> bool {
+        let fills = match d.size() {
+            1 => false,
+            2 => self.l >= 8,
+            _ => self.l >= 4,
+        };
+        self.wide_target() && fills && (stride == -1 || (2..=NEAR.min(self.l as i64)).contains(&stride))
     }
 
     /// Lanes a few elements apart, from the vectors that hold them all; nothing beyond the last lane is read.
     fn picked_load(&mut self, d: DType, p: V, stride: i64) -> V {
-        let (w, lanes, esize) = (self.w(d), self.l as i64, d.size() as i64);
+        let (lanes, esize) = (self.l as i64, d.size() as i64);
+        let w = W::of_bytes(self.l * d.size());
         let (load, pick) = match esize {
             8 => (&enc::MOVUPD, &enc::PERMT2PD),
+            2 => (&enc::MOVUPS, &enc::PERMT2W),
             _ => (&enc::MOVUPS, &enc::PERMT2PS),
         };
         let vectors = if stride < 0 { 2 } else { stride };
@@ -219,7 +226,7 @@ impl Lower<'_> {
             let index = self.const_reg(Const::Whole(bytes));
             self.emit(Inst::Pick { enc: pick, w, dst, index, b: at(k) });
         }
-        dst
+        if esize == 2 { self.widened(d, dst) } else { dst }
     }
 
     pub(super) fn store(&mut self, buf: Buf, index: &Index, value: Reg, mask: Option<Reg>) {

@@ -35,6 +35,17 @@ impl Lower<'_> {
         self.unpack(d, v)
     }
 
+    /// 16-bit lanes, adjacent in the low half of a register, to the form in which values are held.
+    pub(super) fn widened(&mut self, d: DType, v: V) -> V {
+        let enc = match d {
+            DType::F16 => &enc::CVTPH2PS,
+            DType::I16 => &enc::PMOVSXWD,
+            _ => &enc::PMOVZXWD,
+        };
+        let v = self.v2(enc, self.w32(), v);
+        self.unpack(d, v)
+    }
+
     /// Raw bits in 32-bit lanes to the form in which values are held.
     fn unpack(&mut self, d: DType, v: V) -> V {
         match d {
