@@ -49,6 +49,14 @@ fn lines_of_all_kinds() {
         (&[10, 12, 16], &[0, 2]),
         (&[12, 10, 20], &[2, 0, 1]),
         (&[300, 8], &[0]),
+        // Long lines, as matrices: alone, few, of factors that fill vectors and of others, of two axes.
+        (&[256], &[0]),
+        (&[3, 512], &[1]),
+        (&[20, 1024], &[1]),
+        (&[1, 1200], &[1]),
+        (&[1, 2500], &[1]),
+        (&[16, 320], &[0, 1]),
+        (&[4, 2048], &[1]),
     ];
     for (shape, axes) in cases {
         let length = shape[*axes.last().unwrap()];

@@ -1,13 +1,15 @@
-//! Fourier transforms of many lines: one line in each lane of the vectors, by Stockham's passes of radices 4, 2, 3 and 5.
+//! Fourier transforms of many lines: one line in each lane of the vectors, by Stockham's passes (`stockham.rs`).
 //!
 //! A bundle of lines is read into a buffer where an element of all lines is a vector of real and one of imaginary parts, turned
 //! where lines lie along memory. Inverse transforms are forward ones with real and imaginary parts exchanged. A real line of
 //! even length is transformed as a complex one of half the length, its even and odd elements together, and taken apart with
-//! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there. Few or long lines, and lengths with
-//! other factors, are `rustfft`'s (`fourier.rs`).
+//! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there. Long lines that lie along memory are
+//! taken as matrices (`long_lines.rs`). Lengths with other factors are `rustfft`'s (`fourier.rs`).
 
 use super::along::Lines;
+use super::long_lines::{Line, LongLines, Phase, Real};
 use super::rearrange::{Axis, tiles};
+use super::stockham::{Lane, Number, Plan, get, plus, put, root, times};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -15,7 +17,6 @@ use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};
 use ir::{DType, Type};
-use std::f64::consts::TAU;
 use std::ops::Range;
 
 /// Elements of a line, at most: the buffers stay in the second cache.
@@ -28,328 +29,9 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("fourier.lines", FEW_LINES, "lines: from here they are transformed side by side"),
 ];
 
-/// A float whose vectors are transformed.
-pub(super) trait Number: Copy + Default + Send + Sync + PartialEq + 'static {
-    /// Bits that are moved.
-    type Bits: tiles::Transpose;
-    fn from_f64(x: f64) -> Self;
-}
-
-impl Number for f32 {
-    type Bits = u32;
-    fn from_f64(x: f64) -> f32 {
-        x as f32
-    }
-}
-
-impl Number for f64 {
-    type Bits = u64;
-    fn from_f64(x: f64) -> f64 {
-        x
-    }
-}
-
-/// A vector with a line in each lane. That the machine has the instruction set is the safety condition of all methods.
-trait Lane: Copy {
-    type Elem: Number;
-    const L: usize;
-    unsafe fn load(p: *const Self::Elem) -> Self;
-    unsafe fn store(self, p: *mut Self::Elem);
-    unsafe fn splat(x: Self::Elem) -> Self;
-    unsafe fn add(self, b: Self) -> Self;
-    unsafe fn sub(self, b: Self) -> Self;
-    unsafe fn mul(self, b: Self) -> Self;
-    /// `self·b + c`
-    unsafe fn fma(self, b: Self, c: Self) -> Self;
-    /// `c - self·b`
-    unsafe fn fnma(self, b: Self, c: Self) -> Self;
-}
-
-mod x86 {
-    use super::Lane;
-    use std::arch::x86_64::*;
-
-    macro_rules! lane {
-        ($v:ty, $t:ty, $l:literal, $load:ident, $store:ident, $splat:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident, $fnma:ident) => {
-            impl Lane for $v {
-                type Elem = $t;
-                const L: usize = $l;
-                #[inline(always)]
-                unsafe fn load(p: *const $t) -> Self {
-                    // SAFETY: the caller vouches for a vector at `p` and for the instructions, here and below.
-                    unsafe { $load(p) }
-                }
-                #[inline(always)]
-                unsafe fn store(self, p: *mut $t) {
-                    // SAFETY: as above.
-                    unsafe { $store(p, self) }
-                }
-                #[inline(always)]
-                unsafe fn splat(x: $t) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $splat(x) }
-                }
-                #[inline(always)]
-                unsafe fn add(self, b: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $add(self, b) }
-                }
-                #[inline(always)]
-                unsafe fn sub(self, b: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $sub(self, b) }
-                }
-                #[inline(always)]
-                unsafe fn mul(self, b: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $mul(self, b) }
-                }
-                #[inline(always)]
-                unsafe fn fma(self, b: Self, c: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $fma(self, b, c) }
-                }
-                #[inline(always)]
-                unsafe fn fnma(self, b: Self, c: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $fnma(self, b, c) }
-                }
-            }
-        };
-    }
-    lane!(
-        __m512,
-        f32,
-        16,
-        _mm512_loadu_ps,
-        _mm512_storeu_ps,
-        _mm512_set1_ps,
-        _mm512_add_ps,
-        _mm512_sub_ps,
-        _mm512_mul_ps,
-        _mm512_fmadd_ps,
-        _mm512_fnmadd_ps
-    );
-    lane!(
-        __m512d,
-        f64,
-        8,
-        _mm512_loadu_pd,
-        _mm512_storeu_pd,
-        _mm512_set1_pd,
-        _mm512_add_pd,
-        _mm512_sub_pd,
-        _mm512_mul_pd,
-        _mm512_fmadd_pd,
-        _mm512_fnmadd_pd
-    );
-    lane!(
-        __m256,
-        f32,
-        8,
-        _mm256_loadu_ps,
-        _mm256_storeu_ps,
-        _mm256_set1_ps,
-        _mm256_add_ps,
-        _mm256_sub_ps,
-        _mm256_mul_ps,
-        _mm256_fmadd_ps,
-        _mm256_fnmadd_ps
-    );
-    lane!(
-        __m256d,
-        f64,
-        4,
-        _mm256_loadu_pd,
-        _mm256_storeu_pd,
-        _mm256_set1_pd,
-        _mm256_add_pd,
-        _mm256_sub_pd,
-        _mm256_mul_pd,
-        _mm256_fmadd_pd,
-        _mm256_fnmadd_pd
-    );
-}
-
-/// Real and imaginary parts.
-type Z<V> = (V, V);
-
-#[inline(always)]
-unsafe fn get<V: Lane>(x: *const V::Elem, k: usize) -> Z<V> {
-    // SAFETY: the caller vouches for element `k`.
-    unsafe {
-        let at = x.add(2 * k * V::L);
-        (V::load(at), V::load(at.add(V::L)))
-    }
-}
-
-#[inline(always)]
-unsafe fn put<V: Lane>(y: *mut V::Elem, k: usize, z: Z<V>) {
-    // SAFETY: the caller vouches for element `k`.
-    unsafe {
-        let at = y.add(2 * k * V::L);
-        z.0.store(at);
-        z.1.store(at.add(V::L));
-    }
-}
-
-#[inline(always)]
-unsafe fn plus<V: Lane>(a: Z<V>, b: Z<V>) -> Z<V> {
-    // SAFETY: instructions only, here and below.
-    unsafe { (a.0.add(b.0), a.1.add(b.1)) }
-}
-
-#[inline(always)]
-unsafe fn less<V: Lane>(a: Z<V>, b: Z<V>) -> Z<V> {
-    // SAFETY: as above.
-    unsafe { (a.0.sub(b.0), a.1.sub(b.1)) }
-}
-
-/// `a + -i·d` and `a - -i·d`.
-#[inline(always)]
-unsafe fn quarter<V: Lane>(a: Z<V>, d: Z<V>) -> [Z<V>; 2] {
-    // SAFETY: as above.
-    unsafe { [(a.0.add(d.1), a.1.sub(d.0)), (a.0.sub(d.1), a.1.add(d.0))] }
-}
-
-/// `a·w`.
-#[inline(always)]
-unsafe fn times<V: Lane>(a: Z<V>, w: Z<V>) -> Z<V> {
-    // SAFETY: as above.
-    unsafe { (a.1.fnma(w.1, a.0.mul(w.0)), a.0.fma(w.1, a.1.mul(w.0))) }
-}
-
-/// The transform of so few elements.
-#[inline(always)]
-unsafe fn small<V: Lane, const R: usize>(a: [Z<V>; R]) -> [Z<V>; R] {
-    let mut b = a;
-    // SAFETY: as above.
-    unsafe {
-        let k = |x: f64| V::splat(V::Elem::from_f64(x));
-        let scaled = |z: Z<V>, f: V| (z.0.mul(f), z.1.mul(f));
-        // `f·z + c`
-        let and = |z: Z<V>, f: V, c: Z<V>| (z.0.fma(f, c.0), z.1.fma(f, c.1));
-        match R {
-            2 => (b[0], b[1]) = (plus(a[0], a[1]), less(a[0], a[1])),
-            3 => {
-                let t = plus(a[1], a[2]);
-                let c = and(t, k(-0.5), a[0]);
-                let d = scaled(less(a[1], a[2]), k(0.866_025_403_784_438_6));
-                b[0] = plus(a[0], t);
-                [b[1], b[2]] = quarter(c, d);
-            }
-            4 => {
-                let (t0, t1) = (plus(a[0], a[2]), less(a[0], a[2]));
-                let (t2, t3) = (plus(a[1], a[3]), less(a[1], a[3]));
-                (b[0], b[2]) = (plus(t0, t2), less(t0, t2));
-                [b[1], b[3]] = quarter(t1, t3);
-            }
-            _ => {
-                let (c1, c2) = (k(0.309_016_994_374_947_45), k(-0.809_016_994_374_947_5));
-                let (s1, s2) = (k(0.951_056_516_295_153_5), k(0.587_785_252_292_473_1));
-                let (t1, t2) = (plus(a[1], a[4]), plus(a[2], a[3]));
-                let (t3, t4) = (less(a[1], a[4]), less(a[2], a[3]));
-                let first = and(t2, c2, and(t1, c1, a[0]));
-                let second = and(t2, c1, and(t1, c2, a[0]));
-                let d1 = and(t4, s2, scaled(t3, s1));
-                let d2 = less(scaled(t3, s2), scaled(t4, s1));
-                b[0] = plus(a[0], plus(t1, t2));
-                [b[1], b[4]] = quarter(first, d1);
-                [b[2], b[3]] = quarter(second, d2);
-            }
-        }
-    }
-    b
-}
-
-/// One pass: lines of `m` elements, `s` of them interleaved, become those of `m / R`.
-#[inline(always)]
-unsafe fn pass<V: Lane, const R: usize>(x: *const V::Elem, y: *mut V::Elem, m: usize, s: usize, roots: &[V::Elem]) {
-    let each = m / R;
-    // SAFETY: the caller vouches for `m·s` elements on both sides.
-    unsafe {
-        for p in 0..each {
-            let mut w = [(V::splat(V::Elem::default()), V::splat(V::Elem::default())); R];
-            for (j, w) in w.iter_mut().enumerate().skip(1) {
-                let at = 2 * (p * (R - 1) + j - 1);
-                *w = (V::splat(roots[at]), V::splat(roots[at + 1]));
-            }
-            for q in 0..s {
-                let mut a = [(V::splat(V::Elem::default()), V::splat(V::Elem::default())); R];
-                for (j, a) in a.iter_mut().enumerate() {
-                    *a = get(x, q + s * (p + j * each));
-                }
-                let b = small::<V, R>(a);
-                put(y, q + s * R * p, b[0]);
-                for j in 1..R {
-                    let z = if p == 0 { b[j] } else { times(b[j], w[j]) };
-                    put(y, q + s * (R * p + j), z);
-                }
-            }
-        }
-    }
-}
-
-/// How lines of a length are transformed.
-struct Plan<T> {
-    n: usize,
-    /// Radix, length, interleaved lines, and where its roots begin.
-    passes: Vec<(usize, usize, usize, usize)>,
-    roots: Vec<T>,
-}
-
-/// `e^(-2πi k/n)`, quarters of a turn exactly.
-fn root(k: usize, n: usize) -> (f64, f64) {
-    match (4 * k).is_multiple_of(n) {
-        true => [(1.0, 0.0), (0.0, -1.0), (-1.0, 0.0), (0.0, 1.0)][4 * k / n % 4],
-        false => {
-            let (sin, cos) = (-TAU * k as f64 / n as f64).sin_cos();
-            (cos, sin)
-        }
-    }
-}
-
-impl<T: Number> Plan<T> {
-    fn new(n: usize) -> Option<Plan<T>> {
-        let (mut m, mut s) = (n, 1);
-        let (mut passes, mut roots) = (vec![], vec![]);
-        while m > 1 {
-            let r = [4, 2, 3, 5].into_iter().find(|&r| m.is_multiple_of(r))?;
-            passes.push((r, m, s, roots.len()));
-            for p in 0..m / r {
-                for j in 1..r {
-                    let (re, im) = root(p * j % m, m);
-                    roots.extend([T::from_f64(re), T::from_f64(im)]);
-                }
-            }
-            (m, s) = (m / r, s * r);
-        }
-        Some(Plan { n, passes, roots })
-    }
-
-    /// Transforms what is in `x`; where the result is, `x` or `y`, and the other.
-    #[inline(always)]
-    unsafe fn run<V: Lane<Elem = T>>(&self, mut x: *mut T, mut y: *mut T) -> (*mut T, *mut T) {
-        for &(r, m, s, at) in &self.passes {
-            let roots = &self.roots[at..];
-            // SAFETY: the caller vouches for two buffers of `n` elements.
-            unsafe {
-                match r {
-                    2 => pass::<V, 2>(x, y, m, s, roots),
-                    3 => pass::<V, 3>(x, y, m, s, roots),
-                    4 => pass::<V, 4>(x, y, m, s, roots),
-                    _ => pass::<V, 5>(x, y, m, s, roots),
-                }
-            }
-            std::mem::swap(&mut x, &mut y);
-        }
-        (x, y)
-    }
-}
-
 /// What a step over one axis does to its lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Complex {
         inverse: bool,
     },
@@ -375,19 +57,19 @@ struct Step<T> {
 
 /// Where planar numbers are; the second pointer is null where they are real.
 #[derive(Clone, Copy)]
-struct Planes<T> {
-    re: Raw<T>,
-    im: Raw<T>,
+pub(super) struct Planes<T> {
+    pub(super) re: Raw<T>,
+    pub(super) im: Raw<T>,
 }
 
 /// Lines of a bundle in memory.
 #[derive(Clone, Copy)]
-struct Place {
-    at: usize,
+pub(super) struct Place {
+    pub(super) at: usize,
     /// From one line to the next, and from one element to the next.
-    line: usize,
-    element: usize,
-    count: usize,
+    pub(super) line: usize,
+    pub(super) element: usize,
+    pub(super) count: usize,
 }
 
 impl<T: Number> Step<T> {
@@ -576,8 +258,14 @@ impl<T: Number> Step<T> {
     }
 }
 
+/// How an axis is transformed.
+enum Pass<T> {
+    Bundles(Step<T>),
+    Long(LongLines<T>),
+}
+
 /// Floats with vectors.
-trait Wide: Number {
+trait Wide: Real {
     fn lanes(isa: Isa) -> usize;
     /// # Safety
     /// As for [`Step::bundle`], and the machine has the instruction set.
@@ -590,6 +278,9 @@ trait Wide: Number {
         x: *mut Self,
         y: *mut Self,
     );
+    /// # Safety
+    /// As for [`LongLines::phase`], and the machine has the instruction set.
+    unsafe fn phase(lines: &LongLines<Self>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<Self>);
 }
 
 macro_rules! wide {
@@ -643,28 +334,59 @@ macro_rules! wide {
                     }
                 }
             }
+
+            unsafe fn phase(lines: &LongLines<$t>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                use std::arch::x86_64::*;
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
+                unsafe fn avx512(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                    // SAFETY: the caller's promise.
+                    unsafe { lines.phase::<$z>(Isa::Avx512, phase, units, line) }
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                    // SAFETY: the caller's promise.
+                    unsafe { lines.phase::<$y>(Isa::Avx2, phase, units, line) }
+                }
+                // SAFETY: the caller's promise.
+                unsafe {
+                    match isa {
+                        Isa::Avx512 => avx512(lines, phase, units, line),
+                        _ => avx2(lines, phase, units, line),
+                    }
+                }
+            }
         }
     };
 }
 wide!(f32, __m512, __m256, 16, 8);
 wide!(f64, __m512d, __m256d, 8, 4);
 
+/// What elements are moved as.
+type Bits<V> = <<V as Lane>::Elem as Number>::Bits;
+
 /// Reads `n` elements of a bundle's lines; element `k` of all of them goes to `to + k·step`.
 ///
 /// # Safety
 /// The lines are there, and room for `n` vectors.
 #[inline(always)]
-unsafe fn read<V: Lane>(isa: Isa, from: *const V::Elem, place: Place, n: usize, to: *mut V::Elem, step: usize) {
+pub(super) unsafe fn read<V: Lane>(
+    isa: Isa,
+    from: *const V::Elem,
+    place: Place,
+    n: usize,
+    to: *mut V::Elem,
+    step: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         if place.count == V::L && place.line == 1 {
             (0..n).for_each(|k| V::load(from.add(k * place.element)).store(to.add(k * step)));
             return;
         }
-        if place.count == V::L && place.element == 1 {
-            let d = Axis { size: V::L, from: place.line as isize, to: 1 };
+        if place.count >= <Bits<V> as tiles::Transpose>::TILE && place.element == 1 {
+            // Lanes without a line keep what they have: lanes never meet.
+            let d = Axis { size: place.count, from: place.line as isize, to: 1 };
             let s = Axis { size: n, from: 1, to: step as isize };
-            type Bits<V> = <<V as Lane>::Elem as Number>::Bits;
             return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..n, isa);
         }
         for k in 0..n {
@@ -682,18 +404,25 @@ unsafe fn read<V: Lane>(isa: Isa, from: *const V::Elem, place: Place, n: usize, 
 /// # Safety
 /// The lines are there, and `n` vectors.
 #[inline(always)]
-unsafe fn write<V: Lane>(isa: Isa, from: *const V::Elem, step: usize, to: *mut V::Elem, place: Place, n: usize) {
+pub(super) unsafe fn write<V: Lane>(
+    isa: Isa,
+    from: *const V::Elem,
+    step: usize,
+    to: *mut V::Elem,
+    place: Place,
+    n: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         if place.count == V::L && place.line == 1 {
             (0..n).for_each(|k| V::load(from.add(k * step)).store(to.add(k * place.element)));
             return;
         }
-        type Bits<V> = <<V as Lane>::Elem as Number>::Bits;
-        if place.count == V::L && place.element == 1 && n >= <Bits<V> as tiles::Transpose>::TILE {
+        let tile = <Bits<V> as tiles::Transpose>::TILE;
+        if place.count >= tile && place.element == 1 && n >= tile {
             let d = Axis { size: n, from: step as isize, to: 1 };
-            let s = Axis { size: V::L, from: 1, to: place.line as isize };
-            return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..V::L, isa);
+            let s = Axis { size: place.count, from: 1, to: place.line as isize };
+            return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..place.count, isa);
         }
         for j in 0..place.count {
             (0..n).for_each(|k| *to.add(k * place.element + j * place.line) = *from.add(k * step + j));
@@ -703,11 +432,13 @@ unsafe fn write<V: Lane>(isa: Isa, from: *const V::Elem, step: usize, to: *mut V
 
 /// A transform of several axes, step by step.
 struct Bundled<T> {
-    steps: Vec<Step<T>>,
+    steps: Vec<Pass<T>>,
     /// Elements of a plane that is kept between steps, where results can't be.
     between: usize,
     /// Elements of a worker's two buffers.
     each: usize,
+    /// Elements of scratch that long lines need.
+    long: usize,
     threads: usize,
     isa: Isa,
 }
@@ -733,18 +464,25 @@ impl<T: Wide> Bundled<T> {
         let inverse = back || op.kind == FftKind::Inverse;
         let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
         let scale = if inverse { 1.0 / points } else { 1.0 };
-        let mut steps = vec![];
-        let step = |axis: usize, factor: f64| {
-            let n = complex.shape[axis];
-            Step::new(Kind::Complex { inverse }, Lines::new(complex, axis), n, n, n, factor)
+        let lanes = T::lanes(machine.isa);
+        let pass = |kind: Kind, axis: usize, n: usize, factor: f64| {
+            let (lines, side) = (Lines::new(complex, axis), complex.shape[axis]);
+            let long = |any: bool| {
+                let threads = machine.threads;
+                let own = || LongLines::new(kind, lines.outer, n, factor, lanes, threads, any).map(Pass::Long);
+                if lines.inner == 1 { own() } else { None }
+            };
+            let bundles = || Step::new(kind, lines, side, side, n, factor).map(Pass::Bundles);
+            long(false).or_else(bundles).or_else(|| long(true))
         };
-        let (n, half) = (full.shape[*last], complex.shape[*last]);
+        let mut steps = vec![];
+        let step = |axis: usize, factor: f64| pass(Kind::Complex { inverse }, axis, complex.shape[axis], factor);
         let kind = match op.kind {
             FftKind::Real => Kind::Real,
             FftKind::InverseReal { .. } => Kind::Back,
             _ => Kind::Complex { inverse },
         };
-        let own = Step::new(kind, Lines::new(complex, *last), half, half, n, scale)?;
+        let own = pass(kind, *last, full.shape[*last], scale)?;
         if back {
             for &a in others {
                 steps.push(step(a, 1.0)?);
@@ -756,12 +494,14 @@ impl<T: Wide> Bundled<T> {
                 steps.push(step(a, 1.0)?);
             }
         }
-        let lanes = T::lanes(machine.isa);
-        let room = steps.iter().map(Step::elements).max()? * 2 * lanes;
+        let bundles = |p: &Pass<T>| if let Pass::Bundles(s) = p { s.elements() * 4 * lanes } else { 0 };
+        let long = |p: &Pass<T>| if let Pass::Long(l) = p { l.scratch() } else { 0 };
+        let most = |f: &dyn Fn(&Pass<T>) -> usize| steps.iter().map(f).max();
         Some(Bundled {
             between: if back && steps.len() > 1 { complex.numel().next_multiple_of(16) } else { 0 },
+            each: most(&bundles)?,
+            long: most(&long)?,
             steps,
-            each: 2 * room,
             threads: machine.threads,
             isa: machine.isa,
         })
@@ -770,7 +510,7 @@ impl<T: Wide> Bundled<T> {
 
 impl<T: Wide> Routine for Bundled<T> {
     fn scratch_bytes(&self) -> usize {
-        (2 * self.between + self.each * self.threads) * size_of::<T>()
+        (2 * self.between + self.long.max(self.each * self.threads)) * size_of::<T>()
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
@@ -789,6 +529,14 @@ impl<T: Wide> Routine for Bundled<T> {
                 _ => output,
             };
             let to = if self.between > 0 && i < last { between } else { output };
+            let step = match step {
+                Pass::Bundles(step) => step,
+                Pass::Long(lines) => {
+                    // SAFETY: planes are those of the step; a line is read before it is written.
+                    unsafe { lines.run(pool, self.isa, from, to, own, T::phase) };
+                    continue;
+                }
+            };
             let bundles = step.bundles(T::lanes(self.isa));
             let work = step.outer * step.inner * step.plan.n * 8;
             in_ranges(pool, bundles, work, &|range: Range<usize>, worker| {

@@ -19,6 +19,8 @@ mod element;
 #[cfg(feature = "fft")]
 mod fourier;
 mod linalg;
+#[cfg(all(feature = "fft", target_arch = "x86_64"))]
+mod long_lines;
 mod network;
 mod packed;
 mod ragged;
@@ -27,6 +29,8 @@ mod running;
 mod scatter;
 mod simd;
 mod sort;
+#[cfg(all(feature = "fft", target_arch = "x86_64"))]
+mod stockham;
 mod window;
 
 pub(crate) use rearrange::prepare as rearrangement;
@@ -190,7 +194,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(along::THRESHOLDS);
     all.extend(attention::thresholds());
     #[cfg(all(feature = "fft", target_arch = "x86_64"))]
-    all.extend(bundles::THRESHOLDS);
+    all.extend(bundles::THRESHOLDS.iter().chain(long_lines::THRESHOLDS));
     all.extend(conv::thresholds());
     #[cfg(feature = "fft")]
     all.extend(convolve::thresholds());
