@@ -23,6 +23,7 @@ mod linalg;
 mod long_lines;
 mod network;
 mod packed;
+mod radix;
 mod ragged;
 mod rearrange;
 mod running;
@@ -205,7 +206,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(network::THRESHOLDS);
     all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
-    all.extend(sort::THRESHOLDS);
+    all.extend(sort::THRESHOLDS.iter().chain(radix::THRESHOLDS));
     all.extend(window::thresholds());
     all
 }

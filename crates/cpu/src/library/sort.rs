@@ -5,6 +5,7 @@
 use super::along::Lines;
 use super::element::{Element, by_dtype};
 use super::network::{self, NETWORK, Network, SIDE_BY_SIDE};
+use super::radix::{self, ALONE, Alone};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -126,6 +127,8 @@ struct Sorting {
     descending: bool,
     /// For short lines by one key.
     network: Option<Network>,
+    /// For longer lines without company.
+    alone: Option<Alone>,
     threads: usize,
 }
 
@@ -138,8 +141,9 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
     let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
     let network = if keys.len() == 1 { network::network(lines.n, args[0].dtype, machine.isa) } else { None };
+    let alone = if args.len() == 1 && lines.n >= ALONE { radix::alone(args[0].dtype) } else { None };
     let (descending, threads) = (op.descending, machine.threads);
-    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending, network, threads }))
+    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending, network, alone, threads }))
 }
 
 /// Bytes of the entries of a line.
@@ -238,6 +242,10 @@ impl Routine for Sorting {
                         continue;
                     }
                     let at = scratch.at(2 * worker * entries(l.n));
+                    if let Some(sort) = self.alone {
+                        sort(args[0], outs[0], &l, line, self.descending, at);
+                        continue;
+                    }
                     let order = fill(at, &l, line, self.keys[0], args[0], self.descending);
                     if self.keys.len() == 1 {
                         match l.n {
