@@ -3,7 +3,9 @@
 //! The products are planned when the factorisation is; each step has its own. They run on all threads, and their bits
 //! don't depend on how many those are.
 
-use super::{Real, factor};
+use super::super::{Raw, in_ranges};
+use super::lines::Triangle;
+use super::{Real, factor, lines};
 use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use ir::DType;
@@ -18,6 +20,15 @@ pub(super) const LEAST: usize = 96;
 pub(super) const TALL: usize = LEAST * LEAST;
 /// Right-hand sides that are too few for products.
 pub(super) const OTHERS: usize = 8;
+
+/// Columns of right-hand sides that a thread takes at least.
+const SHARE: usize = 64;
+
+/// Shared by the threads, which only read it.
+struct Fixed<T>(T);
+
+// SAFETY: see the type's comment; the pool's call returns before what is pointed at goes away.
+unsafe impl<T> Sync for Fixed<T> {}
 
 /// The products of one factorisation, step by step.
 pub(super) struct Products {
@@ -103,12 +114,16 @@ impl Products {
             a = a.transposed();
         }
         let b = Layout::row_major(if op.left { others } else { n });
-        let step = |known: Range<usize>, w: usize| match op.left {
-            true => minus(dtype, w, known.len(), others, a, b, b),
-            false => minus(dtype, others, known.len(), w, b, a, b),
-        };
-        let all = order(op, n).filter(|(_, known)| !known.is_empty());
-        Products::of(all.map(|(block, known)| step(known, block.len())), threads, isa)
+        let mut all = vec![];
+        order(op, 0..n, &mut |turn| {
+            if let Turn::Less { from, known } = turn {
+                all.push(match op.left {
+                    true => minus(dtype, from.len(), known.len(), others, a, b, b),
+                    false => minus(dtype, others, known.len(), from.len(), b, a, b),
+                });
+            }
+        });
+        Products::of(all.into_iter(), threads, isa)
     }
 
     /// Those of an LU factorisation, if the matrix is large.
@@ -144,17 +159,28 @@ pub(super) fn qr_work(m: usize, n: usize, columns: usize) -> usize {
     m * BLOCK + BLOCK * n.max(columns) + (m.min(n) + BLOCK) * BLOCK + m.max(n)
 }
 
-/// Blocks in the order in which they can be solved, each with the unknowns that are known by then.
-fn order(op: TriangularSolve, n: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+/// What is done to find unknowns: a block of them by itself, or what those that are known take off others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Turn {
+    Block(Range<usize>),
+    Less { from: Range<usize>, known: Range<usize> },
+}
+
+/// The turns by which unknowns are found, one half after the other: most of the work is in few, large products.
+fn order(op: TriangularSolve, unknowns: Range<usize>, f: &mut dyn FnMut(Turn)) {
+    if unknowns.len() <= BLOCK {
+        return f(Turn::Block(unknowns));
+    }
+    let half = (unknowns.len().div_ceil(BLOCK) / 2) * BLOCK;
     // From the left the first row of a lower matrix is known at once, from the right the last column.
     let ascending = (op.lower != op.transpose) == op.left;
-    let count = n.div_ceil(BLOCK);
-    (0..count).map(move |i| {
-        let k = BLOCK * if ascending { i } else { count - 1 - i };
-        let block = k..(k + BLOCK).min(n);
-        let known = if ascending { 0..block.start } else { block.end..n };
-        (block, known)
-    })
+    let (known, from) = match ascending {
+        true => (unknowns.start..unknowns.start + half, unknowns.start + half..unknowns.end),
+        false => (unknowns.end - half..unknowns.end, unknowns.start..unknowns.end - half),
+    };
+    order(op, known.clone(), f);
+    f(Turn::Less { from: from.clone(), known });
+    order(op, from, f);
 }
 
 impl Running<'_> {
@@ -242,29 +268,50 @@ impl Running<'_> {
     pub(super) fn solve<T: Real>(&self, op: TriangularSolve, a: &[T], n: usize, b: &mut [T], cols: usize) {
         let mut plans = self.products.plans.iter();
         let element = |row: usize, col: usize| if op.transpose { col * n + row } else { row * n + col };
-        for (block, known) in order(op, n) {
-            let to = b.as_mut_ptr();
-            if !known.is_empty() {
-                let plan = plans.next().expect("one for each block behind the first");
-                // SAFETY: the unknowns that are known and those of the block are different parts of B.
+        order(op, 0..n, &mut |turn| match turn {
+            Turn::Less { from, known } => {
+                let (plan, to) = (plans.next().expect("one for each such turn"), b.as_mut_ptr());
+                // SAFETY: the unknowns that are known and the others are different parts of B.
                 unsafe {
                     if op.left {
-                        let a = a.as_ptr().wrapping_add(element(block.start, known.start));
+                        let a = a.as_ptr().wrapping_add(element(from.start, known.start));
                         let x = to.wrapping_add(known.start * cols);
-                        self.product(plan, a, x, to.wrapping_add(block.start * cols));
+                        self.product(plan, a, x, to.wrapping_add(from.start * cols));
                     } else {
-                        let a = a.as_ptr().wrapping_add(element(known.start, block.start));
-                        self.product(plan, to.wrapping_add(known.start), a, to.wrapping_add(block.start));
+                        let a = a.as_ptr().wrapping_add(element(known.start, from.start));
+                        self.product(plan, to.wrapping_add(known.start), a, to.wrapping_add(from.start));
                     }
                 }
             }
-            if op.left {
-                let rows = &mut b[block.start * cols..block.end * cols];
-                factor::solve_left(op, a, n, block, rows, cols);
-            } else {
-                factor::solve_right(op, a, n, block, b);
+            Turn::Block(block) if op.left => {
+                let diagonal = a.as_ptr().wrapping_add(block.start * (n + 1));
+                let (step, next) = if op.transpose { (1, n) } else { (n, 1) };
+                let rows = b.as_mut_ptr().wrapping_add(block.start * cols);
+                let triangle = Triangle {
+                    diagonal,
+                    row: step,
+                    col: next,
+                    count: block.len(),
+                    unit: op.unit,
+                    forward: op.lower != op.transpose,
+                };
+                self.strips(triangle, rows, cols, cols);
             }
-        }
+            Turn::Block(block) => factor::solve_right(op, a, n, block, b),
+        });
+    }
+
+    /// Solves for some rows of `width` elements, `step` apart: columns are shared out.
+    #[inline(always)]
+    fn strips<T: Real>(&self, triangle: Triangle<T>, rows: *mut T, step: usize, width: usize) {
+        let (isa, rows, triangle) = (self.products.isa, Raw(rows), Fixed(triangle));
+        let work = triangle.0.count * triangle.0.count * width / 8;
+        let units = width.div_ceil(SHARE);
+        in_ranges(self.pool, units, work, &|range: Range<usize>, _| {
+            let triangle = &triangle;
+            let columns = range.start * SHARE..(range.end * SHARE).min(width);
+            lines::solve_strip::<T>(isa, triangle.0, rows.at(columns.start), step, columns.len());
+        });
     }
 
     /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
@@ -285,7 +332,10 @@ impl Running<'_> {
             if b.end == n {
                 continue;
             }
-            factor::lu_right(a, n, b.clone());
+            let p = a.as_mut_ptr();
+            let diagonal = p.wrapping_add(b.start * (n + 1)).cast_const();
+            let triangle = Triangle { diagonal, row: n, col: 1, count: b.len(), unit: true, forward: true };
+            self.strips(triangle, p.wrapping_add(b.start * n + b.end), n, n - b.end);
             if b.end < m {
                 let plan = plans.next().expect("one for each block with something below and beside it");
                 let p = a.as_mut_ptr();

@@ -2,7 +2,7 @@
 
 use super::{Real, factor};
 use crate::gemm::Isa;
-use crate::gemm::vector::Vector;
+use crate::gemm::vector::{Float, Vector};
 
 /// Lines that are gone through together.
 const AT_ONCE: usize = 4;
@@ -186,6 +186,89 @@ unsafe fn qr_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, t
     }
 }
 
+/// A triangular matrix with its diagonal from here on, rows and columns so many elements apart.
+#[derive(Clone, Copy)]
+pub(super) struct Triangle<T> {
+    pub(super) diagonal: *const T,
+    pub(super) row: usize,
+    pub(super) col: usize,
+    pub(super) count: usize,
+    /// Its diagonal is taken as ones.
+    pub(super) unit: bool,
+    /// It is a lower one.
+    pub(super) forward: bool,
+}
+
+/// Vectors of columns that are solved for together.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Solves for `width` columns of rows that are `step` apart, in place: a few vectors of columns at a time, which stay in the first cache.
+#[inline(always)]
+unsafe fn solve_of<V: Vector<Elem: Real>>(t: Triangle<V::Elem>, rows: *mut V::Elem, step: usize, width: usize) {
+    let wide = SIDE_BY_SIDE * V::LANES;
+    let whole = width / wide * wide;
+    // SAFETY: the caller vouches for the triangle, the rows and the instruction set.
+    unsafe {
+        for c in (0..whole).step_by(wide) {
+            let strip = rows.add(c);
+            solve_vectors::<V, SIDE_BY_SIDE>(
+                t,
+                |i, j| V::load(strip.add(i * step + j * V::LANES)),
+                |i, j, v| {
+                    v.store(strip.add(i * step + j * V::LANES));
+                },
+            );
+        }
+        each::<V>(width - whole, |k, n| {
+            let strip = rows.add(whole + k);
+            solve_vectors::<V, 1>(
+                t,
+                |i, _| load::<V>(strip.add(i * step), n),
+                |i, _, v| store(v, strip.add(i * step), n),
+            );
+        });
+    }
+}
+
+/// Solves for `N` vectors of columns, given how those of a row are read and written.
+#[inline(always)]
+unsafe fn solve_vectors<V: Vector<Elem: Real>, const N: usize>(
+    t: Triangle<V::Elem>,
+    get: impl Fn(usize, usize) -> V,
+    put: impl Fn(usize, usize, V),
+) {
+    // SAFETY: the caller vouches for the triangle and the instruction set.
+    unsafe {
+        let at = |i: usize, k: usize| *t.diagonal.wrapping_offset((i * t.row) as isize + (k * t.col) as isize);
+        for turn in 0..t.count {
+            let i = if t.forward { turn } else { t.count - 1 - turn };
+            let mut own: [V; N] = std::array::from_fn(|j| get(i, j));
+            for k in if t.forward { 0..i } else { i + 1..t.count } {
+                let f = V::splat(-at(i, k));
+                for (j, own) in own.iter_mut().enumerate() {
+                    *own = f.mul_add(get(k, j), *own);
+                }
+            }
+            if !t.unit {
+                let (d, inverse) = (at(i, i), V::Elem::ONE / at(i, i));
+                // The inverse of a tiny number may be none.
+                if inverse.is_finite() && inverse != V::Elem::ZERO {
+                    let inverse = V::splat(inverse);
+                    own = own.map(|x| x.mul(inverse));
+                } else {
+                    own = own.map(|x| {
+                        let mut lanes = [V::Elem::ZERO; 16];
+                        x.store(lanes.as_mut_ptr());
+                        lanes.iter_mut().for_each(|x| *x /= d);
+                        V::load(lanes.as_ptr())
+                    });
+                }
+            }
+            own.into_iter().enumerate().for_each(|(j, v)| put(i, j, v));
+        }
+    }
+}
+
 /// A function with the vectors of the machine.
 macro_rules! on_machine {
     ($(#[$doc:meta])* $name:ident, $inner:ident, ($($arg:ident: $ty:ty),*)) => {
@@ -231,4 +314,8 @@ on_machine!(
 on_machine!(
     /// Reflections of columns of `height` that lie one after the other; see [`factor::qr_panel`].
     qr_columns, qr_of, (columns: &mut [T], height: usize, tau: &mut [T])
+);
+on_machine!(
+    /// Solves for `width` columns of rows that are `step` apart, which are there and nobody else's.
+    solve_strip, solve_of, (t: Triangle<T>, rows: *mut T, step: usize, width: usize)
 );

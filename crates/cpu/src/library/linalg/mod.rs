@@ -11,6 +11,7 @@ mod factor;
 mod lines;
 mod real;
 mod secular;
+mod slender;
 mod spectral;
 mod sweeps;
 mod tridiagonal;
@@ -45,6 +46,16 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "linalg.few",
             FEW,
             "matrices: more that are tall, or have singular values, are not cut into blocks",
+        ),
+        Threshold::new(
+            "linalg.slender",
+            slender::TIMES,
+            "rows by columns: from here singular vectors come from a QR factorisation's",
+        ),
+        Threshold::new(
+            "linalg.slender_columns",
+            slender::COLUMNS,
+            "columns of a slender matrix: from here singular vectors come from a QR factorisation's",
         ),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
@@ -107,6 +118,11 @@ struct Matrix<'a> {
 pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let a = &args[0];
     let [.., m, n] = *a.shape else { return None };
+    if let Op::Svd(Svd { vectors: true }) = op
+        && let Some(routine) = slender::prepare(args, machine)
+    {
+        return Some(routine);
+    }
     let kind = match op {
         Op::Cholesky(_) => Kind::Cholesky,
         Op::TriangularSolve(t) => Kind::Solve(*t),

@@ -1,0 +1,129 @@
+//! Singular vectors of a matrix with far more rows than columns, or the other way round: those of its R, taken along by its Q.
+
+use super::super::{Machine, Routine};
+use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::{Qr, Svd};
+use ir::{Op, Type};
+
+/// From so many times as many rows as columns.
+pub(super) const TIMES: usize = 2;
+/// Columns at least: fewer have nothing to gain.
+pub(super) const COLUMNS: usize = 16;
+
+struct Slender {
+    qr: Box<dyn Routine>,
+    svd: Box<dyn Routine>,
+    product: Plan,
+    /// Bytes of an element.
+    size: usize,
+    batch: usize,
+    rows: usize,
+    columns: usize,
+    /// The matrix has more columns than rows, and is turned first.
+    turned: bool,
+}
+
+/// The routine, where it is worth it.
+pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let a = &args[0];
+    let [batch @ .., m, n] = &a.shape[..] else { return None };
+    let (rows, columns) = (*m.max(n), *m.min(n));
+    if columns < COLUMNS || rows < TIMES * columns {
+        return None;
+    }
+    let of = |sizes: &[usize]| Type::new(a.dtype, &[batch, sizes].concat());
+    let (tall, square) = (of(&[rows, columns]), of(&[columns, columns]));
+    let qr = super::prepare(&Op::Qr(Qr { full: false }), &[tall.clone()], &[tall, square.clone()], machine)?;
+    let outs = [square.clone(), of(&[columns]), square.clone()];
+    let svd = super::prepare(&Op::Svd(Svd { vectors: true }), &[square], &outs, machine)?;
+    let batch: usize = batch.iter().product();
+    let whole = |rows: usize| Layout { batch: [(rows * columns) as isize, 0, 0], ..Layout::row_major(columns) };
+    let problem = Problem {
+        batch: [batch, 1, 1],
+        a: Source::Memory(whole(rows)),
+        b: Source::Memory(whole(columns)),
+        c: Target::Memory { dtype: a.dtype, layout: whole(rows), accumulate: false },
+        ..Problem::new(rows, columns, columns, a.dtype)
+    };
+    let product = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
+    Some(Box::new(Slender { qr, svd, product, size: a.dtype.size(), batch, rows, columns, turned: m < n }))
+}
+
+/// Writes `[rows, cols]` as `[cols, rows]`.
+///
+/// # Safety
+/// Both are there, and different.
+unsafe fn turn(size: usize, rows: usize, cols: usize, from: *const u8, to: *mut u8) {
+    /// # Safety
+    /// As above.
+    unsafe fn of<T: Copy>(rows: usize, cols: usize, from: *const T, to: *mut T) {
+        for i in 0..rows {
+            // SAFETY: the caller's promise.
+            (0..cols).for_each(|j| unsafe { *to.add(j * rows + i) = *from.add(i * cols + j) });
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match size {
+            4 => of::<u32>(rows, cols, from.cast(), to.cast()),
+            _ => of::<u64>(rows, cols, from.cast(), to.cast()),
+        }
+    }
+}
+
+impl Slender {
+    /// Bytes of all matrices of such a size.
+    fn bytes(&self, rows: usize, cols: usize) -> usize {
+        (self.batch * rows * cols * self.size).next_multiple_of(64)
+    }
+
+    /// Turns each matrix of a batch.
+    ///
+    /// # Safety
+    /// As for [`turn`].
+    unsafe fn turn_all(&self, rows: usize, cols: usize, from: *const u8, to: *mut u8) {
+        for i in 0..self.batch {
+            let at = i * rows * cols * self.size;
+            // SAFETY: the caller's promise.
+            unsafe { turn(self.size, rows, cols, from.add(at), to.add(at)) };
+        }
+    }
+}
+
+impl Routine for Slender {
+    fn scratch_bytes(&self) -> usize {
+        let own = self.qr.scratch_bytes().max(self.svd.scratch_bytes()).max(self.product.scratch_bytes());
+        2 * self.bytes(self.rows, self.columns) + 3 * self.bytes(self.columns, self.columns) + own
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (tall, square) = (self.bytes(self.rows, self.columns), self.bytes(self.columns, self.columns));
+        let q = scratch;
+        let other = q.wrapping_add(tall);
+        let [r, u, v] = [0, 1, 2].map(|i| other.wrapping_add(tall + i * square));
+        let rest = other.wrapping_add(tall + 3 * square);
+        let (rows, columns) = (self.rows, self.columns);
+        // SAFETY: the parts of the scratch are as large as what they are for, and different.
+        unsafe {
+            let a = if self.turned {
+                self.turn_all(columns, rows, args[0], other);
+                other.cast_const()
+            } else {
+                args[0]
+            };
+            self.qr.run(pool, &[a], &[q, r], rest)?;
+            let right = if self.turned { v } else { outs[2] };
+            self.svd.run(pool, &[r.cast_const()], &[u, outs[1], right], rest)?;
+            let left = if self.turned { other } else { outs[0] };
+            self.product.run(pool, Operand::Memory(q), Operand::Memory(u), Output::Memory(left), rest);
+            if self.turned {
+                // A = (U·S·V)ᵀ: the right vectors are the left ones of what was turned.
+                self.turn_all(columns, columns, v, outs[0]);
+                self.turn_all(rows, columns, left, outs[2]);
+            }
+        }
+        Ok(())
+    }
+}
