@@ -5,6 +5,7 @@
 
 mod halving;
 mod sliding;
+mod winners;
 
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
@@ -71,6 +72,7 @@ struct Frame {
     lines: usize,
     threads: usize,
     avx2: bool,
+    avx512: bool,
     /// Lines of windows in a matrix, where windows of 2×2 tile matrices.
     halves: Option<usize>,
 }
@@ -103,6 +105,7 @@ impl Frame {
             last,
             threads: machine.threads,
             avx2: machine.isa != Isa::Portable,
+            avx512: machine.isa == Isa::Avx512,
             halves: None,
         };
         frame.halves = halving::halves(&frame);
@@ -274,7 +277,7 @@ pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Op
 fn extrema<const SCATTER: bool>(frame: Frame, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
     let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
     let base = args[0].numel() / plain.max(1);
-    if args[0].dtype == args[1].dtype {
+    if args[0].dtype == args[1].dtype && base < winners::NONE as usize {
         return by_dtype!(args[0].dtype, T => {
             Box::new(Extrema::<T, SCATTER> { frame, max, plain, base, element: PhantomData }) as Box<dyn Routine>
         });
@@ -284,7 +287,7 @@ fn extrema<const SCATTER: bool>(frame: Frame, max: bool, args: &[Type]) -> Optio
 
 impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
     fn scratch_bytes(&self) -> usize {
-        (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
+        (self.frame.last.count * 12).next_multiple_of(64) * self.frame.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
@@ -297,9 +300,15 @@ impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
         let lines_each = if SCATTER { frame.lines / self.plain.max(1) } else { 1 };
         in_ranges(pool, blocks, frame.work(), &|range: Range<usize>, worker| {
             let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<T>());
-            let line_bytes = (n * 8).next_multiple_of(64);
-            // SAFETY: each worker has its own scratch.
-            let best = unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * line_bytes).cast::<usize>(), n) };
+            let line_bytes = (n * 12).next_multiple_of(64);
+            // SAFETY: each worker has its own scratch, and an element takes at most 8 bytes.
+            let (values, places) = unsafe {
+                let own = scratch.at(worker * line_bytes);
+                (
+                    std::slice::from_raw_parts_mut(own.cast::<T>(), n),
+                    std::slice::from_raw_parts_mut(own.add(8 * n).cast::<u32>(), n),
+                )
+            };
             if SCATTER && frame.halves.is_some() {
                 for line in range.start * lines_each..range.end * lines_each {
                     let (top, bottom) = frame.pair(line);
@@ -318,28 +327,19 @@ impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
                 }
             }
             for line in range.start * lines_each..range.end * lines_each {
-                best.fill(usize::MAX);
-                frame.rows(line, |start| {
-                    frame.along(|o, i| {
-                        let at = start + i;
-                        // SAFETY: indices inside the keys.
-                        let wins =
-                            best[o] == usize::MAX || unsafe { (*keys.add(at)).beats(*keys.add(best[o]), self.max) };
-                        if wins {
-                            best[o] = at;
-                        }
-                    });
-                });
-                for (o, &at) in best.iter().enumerate() {
-                    let line_at = line * n + o;
+                let from = line / (frame.lines / self.plain.max(1)).max(1) * self.base;
+                // SAFETY: the frame is that of the keys, and the machine has what it says.
+                unsafe { winners::winners(frame, keys, (line, from), self.max, values, places) };
+                for (o, &place) in places.iter().enumerate() {
+                    let (line_at, at) = (line * n + o, from + place as usize);
                     // SAFETY: results are the range's own; a winner is inside the base.
                     unsafe {
                         if SCATTER {
-                            if at != usize::MAX {
+                            if place != winners::NONE {
                                 *y.at(at) = (*y.at(at)).add(*x.add(line_at));
                             }
                         } else {
-                            *y.at(line_at) = if at == usize::MAX { T::rounded(T::zero()) } else { *x.add(at) };
+                            *y.at(line_at) = if place == winners::NONE { T::rounded(T::zero()) } else { *x.add(at) };
                         }
                     }
                 }
