@@ -26,7 +26,8 @@ pub(super) static I8_QUADS: Groups = Groups { per: 4, left: x86::raised_quads, r
 /// The lines of a panel that are written together, where k runs along memory.
 const LINES: usize = 4;
 
-/// Groups of a panel, one beside the other for each step of k.
+/// Groups of a panel, one beside the other for each step of k. `adjacent` writes those of [`LINES`] lines along which k runs: given so many
+/// bytes from line to line and so many steps, it says how many of them it did.
 #[inline(always)]
 pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     dst: *mut u32,
@@ -36,6 +37,7 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     valid: usize,
     depth: usize,
     group: impl Fn([S; PER]) -> u32,
+    adjacent: impl Fn(*mut u32, usize, *const u8, isize, usize) -> usize,
 ) {
     let (whole, rest) = (depth / PER, depth % PER);
     let nothing = group([S::default(); PER]);
@@ -57,7 +59,11 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
         } else {
             let fours = valid / LINES * LINES;
             for w in (0..fours).step_by(LINES) {
-                for d in 0..whole {
+                let done = match deep {
+                    1 => adjacent(dst.add(w), width, at(w, 0).cast(), along * size_of::<S>() as isize, whole),
+                    _ => 0,
+                };
+                for d in done..whole {
                     let four: [u32; LINES] = std::array::from_fn(|i| one(w + i, d, PER));
                     dst.add(d * width + w).cast::<[u32; LINES]>().write_unaligned(four);
                 }
@@ -78,9 +84,40 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::join;
+    use std::arch::x86_64::*;
+
+    /// Eight steps at a time of four lines, bits of `flip` turned over.
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+    unsafe fn four_lines(dst: *mut u32, width: usize, src: *const u8, along: isize, steps: usize, flip: u32) -> usize {
+        let whole = steps / 8 * 8;
+        let flip = _mm256_set1_epi32(flip as i32);
+        for d in (0..whole).step_by(8) {
+            // SAFETY: the caller vouches for four lines of so many groups, and for the panel.
+            unsafe {
+                let line = |i: isize| {
+                    let group = _mm256_loadu_si256(src.offset(i * along).add(4 * d).cast());
+                    _mm256_xor_si256(group, flip)
+                };
+                let (x0, x1, x2, x3) = (line(0), line(1), line(2), line(3));
+                let (a, b) = (_mm256_unpacklo_epi32(x0, x1), _mm256_unpackhi_epi32(x0, x1));
+                let (c, e) = (_mm256_unpacklo_epi32(x2, x3), _mm256_unpackhi_epi32(x2, x3));
+                let columns = [
+                    _mm256_unpacklo_epi64(a, c),
+                    _mm256_unpackhi_epi64(a, c),
+                    _mm256_unpacklo_epi64(b, e),
+                    _mm256_unpackhi_epi64(b, e),
+                ];
+                for (j, column) in columns.into_iter().enumerate() {
+                    _mm_storeu_si128(dst.add((d + j) * width).cast(), _mm256_castsi256_si128(column));
+                    _mm_storeu_si128(dst.add((d + j + 4) * width).cast(), _mm256_extracti128_si256::<1>(column));
+                }
+            }
+        }
+        whole
+    }
 
     macro_rules! joins {
-        ($($name:ident, $s:ty, $per:literal, $group:expr;)*) => {$(
+        ($($name:ident, $s:ty, $per:literal, $flip:literal, $group:expr;)*) => {$(
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
             pub(super) unsafe fn $name(
                 dst: *mut u32,
@@ -90,14 +127,19 @@ mod x86 {
                 valid: usize,
                 depth: usize,
             ) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { join::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group) }
+                // SAFETY: the caller's promise is the same, here and below.
+                unsafe {
+                    let adjacent = |dst: *mut u32, width: usize, src: *const u8, along: isize, steps: usize| {
+                        four_lines(dst, width, src, along, steps, $flip)
+                    };
+                    join::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group, adjacent)
+                }
             }
         )*};
     }
     joins! {
-        bf16_pairs, u16, 2, |[a, b]| a as u32 | (b as u32) << 16;
-        i8_quads, u8, 4, u32::from_le_bytes;
-        raised_quads, u8, 4, |x| u32::from_le_bytes(x) ^ 0x8080_8080;
+        bf16_pairs, u16, 2, 0, |[a, b]| a as u32 | (b as u32) << 16;
+        i8_quads, u8, 4, 0, u32::from_le_bytes;
+        raised_quads, u8, 4, 0x8080_8080, |x| u32::from_le_bytes(x) ^ 0x8080_8080;
     }
 }
