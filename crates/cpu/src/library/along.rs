@@ -363,6 +363,21 @@ impl<T: Copy + Default + 'static> Take<T> {
     #[inline(always)]
     unsafe fn rows(&self, range: Range<usize>, x: Raw<T>, y: Raw<T>, index: impl Fn(usize) -> i64) {
         let (from, to) = (self.from, self.to);
+        if to.inner == 1 {
+            // Lines of adjacent elements, whole or in part.
+            let mut at = range.start;
+            while at < range.end {
+                let (line, end) = (at / to.n, (at / to.n + 1) * to.n);
+                let x = x.at(line * from.n);
+                for at in at..end.min(range.end) {
+                    let k = index(at) as u64;
+                    // SAFETY: indices are checked against the axis.
+                    unsafe { *y.at(at) = if k < from.n as u64 { *x.add(k as usize) } else { T::default() } };
+                }
+                at = end;
+            }
+            return;
+        }
         for row in range {
             let slab = row / to.n * from.n * from.inner;
             for j in 0..to.inner {
