@@ -336,6 +336,47 @@ unsafe fn apply<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usiz
     }
 }
 
+/// [`apply`] of so few that they are read before the first is written: vectors of them need not ask whether both overlap.
+///
+/// # Safety
+/// As for [`apply`].
+#[inline(always)]
+unsafe fn apply_few<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *const T) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (old, new) = (y.cast::<[T; N]>().read(), updates.cast::<[T; N]>().read());
+        y.cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
+    }
+}
+
+/// Runs that are kept until there are so many.
+const KEPT: usize = 128;
+
+/// Calls `f` with those places of a walk through all that begin among `own`. Which those are can't be foreseen, so they are noted
+/// without a branch and met afterwards, in order.
+///
+/// # Safety
+/// As for [`Geometry::runs`].
+#[inline(always)]
+unsafe fn owned(g: &Geometry, indices: *const u8, part: Range<usize>, own: Range<usize>, f: impl Fn(usize, usize)) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if own.len() == g.operand {
+            return g.runs(indices, part, f);
+        }
+        let (mut kept, mut n) = ([(0, 0); KEPT], 0);
+        g.runs(indices, part, |to, from| {
+            kept[n] = (to, from);
+            n += own.contains(&to) as usize;
+            if n == KEPT {
+                kept.iter().for_each(|&(to, from)| f(to, from));
+                n = 0;
+            }
+        });
+        kept[..n].iter().for_each(|&(to, from)| f(to, from));
+    }
+}
+
 /// [`apply`] with the vectors of the machine.
 fn applied<T: Element, C: Combine<T>>(isa: Isa) -> Apply<T> {
     #[cfg(target_arch = "x86_64")]
@@ -385,22 +426,11 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
             };
             let (start, n) = (within.start, within.len());
             // Few elements are combined where they are met.
+            let (y, updates) = (y.at(start), updates.at(start));
             match n {
-                1 => g.runs(i, part, |to, from| {
-                    if own.contains(&to) {
-                        apply::<T, C>(y.at(to + start), updates.at(from + start), 1);
-                    }
-                }),
-                4 => g.runs(i, part, |to, from| {
-                    if own.contains(&to) {
-                        apply::<T, C>(y.at(to + start), updates.at(from + start), 4);
-                    }
-                }),
-                n => g.runs(i, part, |to, from| {
-                    if own.contains(&to) {
-                        long(y.at(to + start), updates.at(from + start), n);
-                    }
-                }),
+                1 => owned(g, i, part, own, |to, from| apply_few::<T, C, 1>(y.add(to), updates.add(from))),
+                4 => owned(g, i, part, own, |to, from| apply_few::<T, C, 4>(y.add(to), updates.add(from))),
+                n => owned(g, i, part, own, |to, from| long(y.add(to), updates.add(from), n)),
             }
         }
     }
