@@ -16,9 +16,6 @@ use std::ffi::c_void;
 pub(super) const PANEL_BYTES: usize = 256 << 10;
 /// Window elements that are multiplied at a time: a panel of the kernel stays in L1.
 pub(super) const DEPTH: usize = 512;
-/// Widest window of the fast generator.
-pub(super) const WIDTH: usize = 16;
-
 /// Windows of an image that are too few for panels.
 pub(super) const POSITIONS: usize = 16;
 
@@ -108,100 +105,10 @@ impl Blocked {
 
     /// Writes the windows of up to `nr` positions as one panel.
     unsafe fn windows(&self, x: *const u8, matrix: usize, first: usize, cols: usize, panel: *mut f32) {
-        let g = &self.g;
-        let plain = g.axes[..g.rank].iter().all(|a| a.base_dilation == 1);
-        let nr = self.kernels.nr;
+        let context = Context { geometry: &self.g, x, out: std::ptr::null_mut() };
+        let ctx = (&raw const context).cast::<c_void>();
         // SAFETY: the caller's promise.
-        unsafe {
-            if !plain || g.rank > 2 || g.axes[g.rank - 1].window > WIDTH {
-                let context = Context { geometry: g, x, out: std::ptr::null_mut() };
-                let ctx = (&raw const context).cast::<c_void>();
-                return generate::<u32, false>(ctx, matrix, 0, first, self.depth, cols, panel.cast(), nr);
-            }
-            let (image, group) = (matrix / g.groups, matrix % g.groups);
-            let x = x.cast::<f32>().add(group * g.group + image * g.image);
-            let count = g.axes[g.rank - 1].count;
-            let mut done = 0;
-            while done < cols {
-                let at = first + done;
-                let run = (count - at % count).min(cols - done);
-                self.run_of_windows(x, at, run, panel.add(done));
-                done += run;
-            }
-        }
-    }
-
-    /// The windows of adjacent positions of one line of the result.
-    unsafe fn run_of_windows(&self, x: *const f32, at: usize, run: usize, to: *mut f32) {
-        let (g, nr) = (&self.g, self.kernels.nr);
-        let inner = g.axes[g.rank - 1];
-        let (high, wide) = if g.rank == 2 { (g.axes[0].window, inner.window) } else { (1, inner.window) };
-        // Where each element of a window's line begins in the input's line, and which positions it is inside for.
-        let mut spans = [(0i64, 0usize, 0usize); WIDTH];
-        for (k, span) in spans[..wide].iter_mut().enumerate() {
-            let place = (at % inner.count) as i64 * inner.stride + k as i64 * inner.window_dilation - inner.low;
-            let (size, step) = (inner.base as i64, inner.stride);
-            let begin = if place >= 0 { 0 } else { ((-place + step - 1) / step).min(run as i64) };
-            let end = if place >= size { 0 } else { ((size - place + step - 1) / step).min(run as i64) };
-            *span = (place, begin as usize, end.max(begin) as usize);
-        }
-        let mut to = to;
-        for feature in 0..g.features {
-            for k in 0..high {
-                let line = if g.rank == 2 {
-                    let y = &g.axes[0];
-                    let place = (at / inner.count) as i64 * y.stride + k as i64 * y.window_dilation - y.low;
-                    (place >= 0 && place < y.base as i64).then(|| place as usize * inner.base)
-                } else {
-                    Some(0)
-                };
-                for &(place, begin, end) in &spans[..wide] {
-                    // SAFETY: the spans are inside the input's line, and the run inside the panel.
-                    unsafe {
-                        match line {
-                            None => zero(to, run),
-                            Some(line) => {
-                                zero(to, begin);
-                                let from = x.wrapping_add(feature * g.plane + line).wrapping_offset(place as isize);
-                                if inner.stride == 1 {
-                                    copy(from.wrapping_add(begin), to.add(begin), end - begin);
-                                } else {
-                                    let s = inner.stride as usize;
-                                    (begin..end).for_each(|i| *to.add(i) = *from.wrapping_add(i * s));
-                                }
-                                zero(to.add(end), run - end);
-                            }
-                        }
-                        to = to.add(nr);
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn zero(to: *mut f32, n: usize) {
-    // SAFETY: the caller vouches for `n` elements.
-    (0..n).for_each(|i| unsafe { *to.add(i) = 0.0 });
-}
-
-/// A short copy, without a call.
-#[inline(always)]
-unsafe fn copy(from: *const f32, to: *mut f32, n: usize) {
-    type Chunk = [f32; 8];
-    // SAFETY: the caller vouches for `n` elements on both sides; the last chunk overlaps the one before.
-    unsafe {
-        if n < 8 {
-            return (0..n).for_each(|i| *to.add(i) = *from.add(i));
-        }
-        let mut i = 0;
-        while i + 8 <= n {
-            to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
-            i += 8;
-        }
-        let i = n - 8;
-        to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+        unsafe { generate::<u32, false>(ctx, matrix, 0, first, self.depth, cols, panel.cast(), self.kernels.nr) }
     }
 }
 

@@ -5,9 +5,11 @@
 //! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
 //! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
 //! innermost axis that is the longer one. Features that are alone in their group have loops of their own ([`depthwise`]); an
-//! input that is spread is taken phase by phase ([`phased`]).
+//! input that is spread is taken phase by phase ([`phased`]), or where there are fewer output features than input features each element of it
+//! is multiplied by all of the kernel and added where it belongs ([`columns`]).
 
 mod blocked;
+mod columns;
 mod depthwise;
 mod phased;
 mod windows;
@@ -35,7 +37,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "windows of an image: from here loops of its own take f32",
         ),
         Threshold::new("conv.depth", blocked::DEPTH, "elements of a window: beyond, they are multiplied in turns"),
-        Threshold::new("conv.width", blocked::WIDTH, "width of a window: beyond, another generator writes it"),
+        Threshold::new("conv.width", windows::WIDTH, "width of a window: beyond, another generator writes it"),
         Threshold::new("conv.panel", blocked::PANEL_BYTES / 4, "elements of an image's windows: beyond, it has parts"),
         Threshold::new(
             "conv.narrow",
@@ -52,6 +54,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "conv.lanes",
             depthwise::LANES,
             "width of such features: up to here half as many results at a time, of cotangents from here whole vectors",
+        ),
+        Threshold::new(
+            "conv.fewer",
+            columns::FEWER,
+            "input features of a spread input by output features: from here its elements are spread after they are multiplied",
         ),
         Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
     ]
@@ -113,7 +120,9 @@ struct Context<'a> {
 /// The routine of a convolution of floats.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
-    phased::prepare(conv, args, outs, plain).or_else(|| plain(conv, args, outs))
+    columns::prepare(conv, args, outs, &plain, machine.threads)
+        .or_else(|| phased::prepare(conv, args, outs, plain))
+        .or_else(|| plain(conv, args, outs))
 }
 
 /// The routine of a convolution as it stands.
@@ -140,6 +149,7 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
             window_dilation: i64::try_from(w.window_dilation[i]).ok()?,
         };
     }
+    let (axes, rank) = merged(axes, rank);
     let product = |f: fn(&Axis) -> usize| axes.iter().map(f).product::<usize>();
     let (plane, window, positions) = (product(|a| a.base), product(|a| a.window), product(|a| a.count));
     let image = plane * x.shape[1];
@@ -199,6 +209,25 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
     };
     let plan = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
     Some(Box::new(Convolution { geometry, plan, wide }))
+}
+
+/// Axes that are gone through as one: neighbours of which windows have all there is, or one element only. Runs along memory are longer then.
+fn merged(mut axes: [Axis; AXES], mut rank: usize) -> ([Axis; AXES], usize) {
+    let plain = |a: &Axis| a.low == 0 && a.base_dilation == 1 && a.window_dilation == 1;
+    let all = |a: &Axis| plain(a) && a.count == 1 && a.window == a.base;
+    let one = |a: &Axis| plain(a) && a.window == 1 && a.stride == 1 && a.count == a.base;
+    while let Some(i) = (1..rank).find(|&i| {
+        let (a, b) = (&axes[i - 1], &axes[i]);
+        (all(a) && all(b)) || (one(a) && one(b))
+    }) {
+        let b = axes[i];
+        let a = &mut axes[i - 1];
+        *a = Axis { base: a.base * b.base, window: a.window * b.window, count: a.count * b.count, stride: 1, ..*a };
+        axes[i] = Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, base_dilation: 1, window_dilation: 1 };
+        axes[i..].rotate_left(1);
+        rank -= 1;
+    }
+    (axes, rank)
 }
 
 impl Routine for Convolution {

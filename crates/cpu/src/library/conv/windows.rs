@@ -1,9 +1,10 @@
 //! The windows of an input as a matrix: blocks of it, generated where a product needs them.
 
-use super::{AXES, Axis, Context};
+use super::{AXES, Axis, Context, Geometry};
 use half::{bf16, f16};
 use ir::DType;
 use std::ffi::c_void;
+use std::ops::Range;
 
 /// A place among features and windows, or images and windows: the slowest index, then one for each spatial axis.
 #[derive(Clone, Copy)]
@@ -39,6 +40,9 @@ impl Odometer {
     }
 }
 
+/// Widest window whose lines are known for a whole run of positions at once.
+pub(super) const WIDTH: usize = 16;
+
 /// Writes a block of the windows: rows are window elements and columns positions, or (`WIDE`) the other way round.
 pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     ctx: *const c_void,
@@ -67,6 +71,21 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     let start = Odometer::new(first, col_sizes, g.rank);
     let inner = g.rank - 1;
     let axis = &g.axes[inner];
+    let plain = g.rank <= 2 && g.axes[..g.rank].iter().all(|a| a.base_dilation == 1) && axis.window <= WIDTH;
+    if !WIDE && plain && rows > 0 {
+        let mut done = 0;
+        while done < cols {
+            let at = first + done;
+            let run = (axis.count - at % axis.count).min(cols - done);
+            // SAFETY: the caller vouches for the block, the context for the input.
+            unsafe {
+                let x = context.x.cast::<T>().add(group * g.group + image0 * g.image);
+                run_of_windows(g, x, at, run, row0..row0 + rows, dst.cast::<T>().add(done), dst_row_stride);
+            }
+            done += run;
+        }
+        return;
+    }
     let step = if WIDE { axis.window_dilation } else { axis.stride };
     for i in 0..rows {
         let mut col = start;
@@ -80,8 +99,13 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
             for (a, x) in g.axes[..inner].iter().enumerate() {
                 stride /= x.base.max(1);
                 let place = position.at[a] as i64 * x.stride + window.at[a] as i64 * x.window_dilation - x.low;
-                let inside = place >= 0 && place % x.base_dilation == 0 && place / x.base_dilation < x.base as i64;
-                line = line.filter(|_| inside).map(|l| l + (place / x.base_dilation) as usize * stride);
+                // Divisions take long.
+                let (at, left) = match x.base_dilation {
+                    1 => (place, 0),
+                    d => (place / d, place % d),
+                };
+                let inside = place >= 0 && left == 0 && at < x.base as i64;
+                line = line.filter(|_| inside).map(|l| l + at as usize * stride);
             }
             let place =
                 position.at[inner] as i64 * axis.stride + window.at[inner] as i64 * axis.window_dilation - axis.low;
@@ -100,10 +124,128 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     }
 }
 
+/// Some elements of the windows of adjacent positions of one line of the result, where at most two axes are plain: a row of `run` positions
+/// for each, `stride` apart.
+///
+/// # Safety
+/// `x` is an image's features of a group, and `to` has room for the rows.
+#[inline(always)]
+unsafe fn run_of_windows<T: Copy + Default>(
+    g: &Geometry,
+    x: *const T,
+    at: usize,
+    run: usize,
+    rows: Range<usize>,
+    to: *mut T,
+    stride: usize,
+) {
+    let inner = g.axes[g.rank - 1];
+    let (high, wide) = if g.rank == 2 { (g.axes[0].window, inner.window) } else { (1, inner.window) };
+    let step = inner.stride;
+    // Where each element of a window's line begins in the input's line, and which positions it is inside for.
+    let mut spans = [(0i64, 0usize, 0usize); WIDTH];
+    let steps = |far: i64| if step == 1 { far } else { (far + step - 1) / step };
+    for (k, span) in spans[..wide].iter_mut().enumerate() {
+        let place = (at % inner.count) as i64 * step + k as i64 * inner.window_dilation - inner.low;
+        let size = inner.base as i64;
+        let begin = if place >= 0 { 0 } else { steps(-place).min(run as i64) };
+        let end = if place >= size { 0 } else { steps(size - place).min(run as i64) };
+        *span = (place, begin as usize, end.max(begin) as usize);
+    }
+    // The line of the input under a line of the window, of the first feature.
+    let line_of = |k: usize| {
+        if g.rank < 2 {
+            return Some(0);
+        }
+        let y = &g.axes[0];
+        let place = (at / inner.count) as i64 * y.stride + k as i64 * y.window_dilation - y.low;
+        (place >= 0 && place < y.base as i64).then(|| place as usize * inner.base)
+    };
+    let (first, mut k, mut j) = (rows.start / (high * wide), rows.start / wide % high, rows.start % wide);
+    let (mut left, mut to) = (rows.len(), to);
+    for feature in first.. {
+        while k < high && left > 0 {
+            let line = line_of(k).map(|line| x.wrapping_add(feature * g.plane + line));
+            let own = &spans[j..wide.min(j + left)];
+            for &(place, begin, end) in own {
+                // SAFETY: the spans are inside the input's line, and the run inside the block.
+                unsafe {
+                    match line {
+                        None => fill(to, run),
+                        Some(line) => {
+                            fill(to, begin);
+                            let from = line.wrapping_offset(place as isize);
+                            if step == 1 {
+                                copy(from.wrapping_add(begin), to.add(begin), end - begin);
+                            } else {
+                                let step = step as usize;
+                                spread_copy(from.wrapping_add(begin * step), step, to.add(begin), end - begin);
+                            }
+                            fill(to.add(end), run - end);
+                        }
+                    }
+                }
+                to = to.wrapping_add(stride);
+            }
+            left -= own.len();
+            (k, j) = (k + 1, 0);
+        }
+        if left == 0 {
+            break;
+        }
+        k = 0;
+    }
+}
+
+/// A short copy, without a call.
+///
+/// # Safety
+/// Both sides are good for `n` elements, and don't overlap.
+#[inline(always)]
+unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
+    const CHUNK: usize = 32;
+    type Chunk = [u8; CHUNK];
+    let bytes = n * size_of::<T>();
+    // SAFETY: the caller's promise; the last chunk overlaps the one before.
+    unsafe {
+        if bytes < CHUNK {
+            return (0..n).for_each(|i| *to.add(i) = *from.add(i));
+        }
+        let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
+        let mut i = 0;
+        while i + CHUNK <= bytes {
+            to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+            i += CHUNK;
+        }
+        let i = bytes - CHUNK;
+        to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+    }
+}
+
 #[inline(always)]
 unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
     // SAFETY: the caller vouches for `n` elements.
     (0..n).for_each(|i| unsafe { *to.add(i) = T::default() });
+}
+
+/// Copies `n` elements that are `step` apart.
+///
+/// # Safety
+/// The first and the last one are in one piece of memory, and `to` has room.
+#[inline(always)]
+unsafe fn spread_copy<T: Copy>(from: *const T, step: usize, to: *mut T, n: usize) {
+    // SAFETY: the caller's promise; the last element of all may have nothing behind it.
+    unsafe {
+        if step == 2 && n > 1 {
+            // In pairs, which vectors can take apart.
+            let pairs = std::slice::from_raw_parts(from.cast::<[T; 2]>(), n - 1);
+            let all = std::slice::from_raw_parts_mut(to, n - 1);
+            all.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[0]);
+            *to.add(n - 1) = *from.add(2 * (n - 1));
+            return;
+        }
+        (0..n).for_each(|i| *to.add(i) = *from.add(i * step));
+    }
 }
 
 /// Elements of a line of the input at `place`, `place + step`, ..; 0 outside and between.
@@ -121,15 +263,16 @@ unsafe fn copy_line<T: Copy + Default>(line: *const T, axis: &Axis, place: i64, 
             }
             return;
         }
-        let begin = if place >= 0 { 0 } else { ((-place + step - 1) / step).min(n as i64) };
-        let end = if place >= size { 0 } else { ((size - place + step - 1) / step).min(n as i64) };
+        let steps = |far: i64| if step == 1 { far } else { (far + step - 1) / step };
+        let begin = if place >= 0 { 0 } else { steps(-place).min(n as i64) };
+        let end = if place >= size { 0 } else { steps(size - place).min(n as i64) };
         let (begin, end) = (begin as usize, end.max(begin) as usize);
         fill(to, begin);
         let from = line.wrapping_offset((place + begin as i64 * step) as isize);
         if step == 1 {
             std::ptr::copy_nonoverlapping(from, to.add(begin), end - begin);
         } else {
-            (0..end - begin).for_each(|i| *to.add(begin + i) = *from.add(i * step as usize));
+            spread_copy(from, step as usize, to.add(begin), end - begin);
         }
         fill(to.add(end), n - end);
     }
