@@ -281,7 +281,8 @@ class Torch:
         leaves = [a.requires_grad_() for a in args if a.is_floating_point()]
         out = f(*args)
         ct = t.ones_like(out)
-        return lambda: t.autograd.grad(f(*args), leaves, ct)
+        # A gradient that is a view of fewer elements is written out, as ours are and as `.grad` would be.
+        return lambda: [g.contiguous() for g in t.autograd.grad(f(*args), leaves, ct)]
 
 
 class Jax:

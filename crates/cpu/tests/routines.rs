@@ -58,6 +58,34 @@ fn indices(random: &mut Random, ty: &Type, bound: usize) -> Literal {
     })
 }
 
+/// Products of lines that grow and vanish beyond what f64 holds are those that multiplying one after the other gives.
+#[test]
+fn running_products_keep_their_order_where_it_shows() {
+    let mut random = Random(4);
+    let around = |r: &mut Random| 1.0 + 0.5 * r.unit();
+    let lines: Vec<Vec<f64>> = vec![
+        (0..300).map(|_| around(&mut random)).collect(),
+        (0..300).map(|i| if i / 20 % 2 == 0 { 1e-37 } else { 1e37 }).collect(),
+        (0..300).map(|i| if i % 90 < 40 { 3e38 } else { 1e-38 }).collect(),
+        (0..300).map(|i| if i % 16 < 9 { 1e-44 } else { 1e38 }).collect(),
+        (0..300).map(|i| if i == 200 { f64::INFINITY } else { around(&mut random) }).collect(),
+        (0..300).map(|i| [1.5, -0.75, 0.0, f64::NAN][(i / 97).min(3)]).collect(),
+        // To the edge of what f64 holds, beyond it for once, and back: what was infinite, or nothing, stays so.
+        (0..300).map(|i| [3e18, 1e37, 1e-14][(i / 16).min(2).max((i > 16) as usize * 2)]).collect(),
+        (0..300).map(|i| [3e-19, 1e-37, 1e14][(i / 16).min(2).max((i > 16) as usize * 2)]).collect(),
+    ];
+    for n in (1..40).chain([64, 299, 300]) {
+        let x = Literal::from_fn(Type::new(DType::F32, &[lines.len(), n]), |i| {
+            Scalar::from_f64(DType::F32, lines[i / n][i % n])
+        });
+        for reverse in [false, true] {
+            for kind in [ReduceKind::Prod, ReduceKind::Sum] {
+                check(Cumulative { kind, axis: 1, reverse }, &[x.clone()], 1e-6);
+            }
+        }
+    }
+}
+
 #[test]
 fn running_folds_and_extrema() {
     let mut random = Random(3);

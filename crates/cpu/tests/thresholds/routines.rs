@@ -293,7 +293,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("attention.keys_back", |q, _| attends(q, (12, q), true)),
     ("conv.positions", |q, _| convolution(q, &[2, 3, q + 2], &[4, 3, 3], DType::F32)),
     ("conv.depth", |q, _| convolution(q, &[1, q, 6, 5], &[5, q, 1, 1], DType::F32)),
-    ("conv.width", |q, _| convolution(q, &[2, 3, 60], &[4, 3, q], DType::F32)),
+    ("conv.width", |q, _| {
+        let of = |d: DType| convolution(q, &[2, 3, 60], &[4, 3, q], d);
+        [DType::F32, DType::F64, DType::BF16].into_iter().flat_map(of).collect()
+    }),
     ("conv.panel", |q, round| {
         let n = round.divide(q, 48);
         convolution(n * 48, &[1, 16, n + 2], &[5, 16, 3], DType::F32)
@@ -308,6 +311,25 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         };
         vec![of(1), of(2)]
     }),
+    ("conv.fewer", |q, _| {
+        let of = |spread: [usize; 2], low: i64, window: [usize; 2]| {
+            let spread = Windows {
+                base_dilation: spread[..].into(),
+                low: [low, 2][..].into(),
+                high: [1, low][..].into(),
+                ..Windows::plain(2)
+            };
+            let (x, k) = (f32s(&[3, 5 * q, 6, 7]), f32s(&[5, 5 * q, window[0], window[1]]));
+            Case::new(q, one(Conv::new(DType::F32, spread), &[x, k]))
+        };
+        vec![
+            of([2, 2], 2, [3, 3]),
+            of([2, 3], 1, [4, 5]),
+            of([1, 2], 0, [2, 4]),
+            of([2, 2], 6, [7, 2]),
+            of([3, 2], -1, [3, 3]),
+        ]
+    }),
     ("conv.results", |q, _| alone(q, q, 3)),
     ("conv.lanes", |q, _| alone(q, q, 3)),
     ("conv.piece", |q, round| {
@@ -321,6 +343,11 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [transforms(q, &[q, 24], 1), transforms(q, &[2, 30, q], 1)].into_iter().flatten().collect()
     }),
     ("fourier.long", |q, _| transforms(q, &[8, q], 1)),
+    ("fourier.matrix", |q, _| {
+        // Alone, where threads share it; several; of two axes; and longer ones, whose factors fill vectors or don't.
+        let shapes = [[1, q], [9, q], [2, 2 * q], [1, 5 * q]];
+        shapes.iter().flat_map(|s| transforms(q, s, 1)).collect()
+    }),
     ("linalg.least", |q, _| vec![factored(q, q, 40), rebuilt(q, q, q)]),
     ("linalg.strip", |q, _| vec![rebuilt(q, q, q), rebuilt(q, q + 9, q), rebuilt(q, q, q + 2)]),
     ("linalg.tall", |q, round| {
@@ -339,6 +366,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let values = one(Svd { vectors: false }, &[Type::new(DType::F64, &[q, 97, 96])]);
         vec![Case { tolerance: 3e-5, ..Case::new(q, g) }, Case { tolerance: 1e-10, ..Case::new(q, values) }]
     }),
+    ("linalg.slender", |q, _| vec![rebuilt(q, 20 * q, 20), rebuilt(q, 20, 20 * q)]),
+    ("linalg.slender_columns", |q, _| vec![rebuilt(q, 3 * q, q), rebuilt(q, q, 3 * q)]),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
@@ -363,6 +392,15 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("scatter.run", scattered),
     ("scatter.small", counted),
     ("sort.long", |q, _| sorts(q, &[2, q])),
+    ("sort.alone", |q, _| {
+        let of = |d: DType, axis: usize, descending: bool| {
+            let shape = if axis == 0 { [q, 3] } else { [3, q] };
+            let ty = Type::new(d, &shape);
+            Case { tolerance: 0.0, ..Case::new(q, one(Sort { axis, num_keys: 1, descending }, &[ty])) }
+        };
+        let dtypes = [DType::F32, DType::I32, DType::BF16, DType::F64, DType::I64, DType::U16, DType::I8];
+        dtypes.into_iter().flat_map(|d| [of(d, 1, false), of(d, 0, true), of(d, 1, true)]).collect()
+    }),
     ("sort.bytes", |q, _| {
         let of = |d: DType, descending: bool| {
             let ty = Type::new(d, &[3, q]);
