@@ -32,6 +32,7 @@ pub mod pipeline;
 mod reduce;
 pub mod tcp;
 mod transport;
+mod zeros;
 
 pub use comm::{Comm, Started, Traffic};
 pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 //! against theory, memory, states that go from mesh to mesh.
 
 mod aims;
+mod experts;
 mod nested;
 mod times;
 
