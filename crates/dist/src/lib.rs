@@ -22,6 +22,7 @@
 mod collective;
 mod comm;
 mod error;
+pub mod groups;
 pub mod launch;
 pub mod local;
 mod mail;
