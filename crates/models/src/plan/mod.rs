@@ -27,7 +27,7 @@ use crate::model::Model;
 use crate::placing::About;
 use crate::train::division::{Division, arranged, groups};
 use crate::train::objective::{How, objective};
-use crate::train::pipeline::{self, Divided};
+use crate::train::pipeline::{self, ChunkGraphs, Divided};
 use crate::train::step::{self, Objective};
 use crate::train::{AdamW, Settings, StepSizes};
 use crate::weight::Weight;
@@ -190,15 +190,18 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
         let divided = Divided::of(&target, &about, &paths, comm, job.chunks.max(1))?;
         let ranks = pipeline::axis(mesh).map_or(1, |(_, a)| a.size);
-        // The fullest stage.
-        let stages = (0..ranks).map(|at| divided.held(at)).map(|held| (divided.param_types(&target, &held), held));
-        let Some((types, held)) = stages.max_by_key(|(types, _)| bytes(types)) else {
+        let update = |held: &[usize]| -> Result<ir::Graph> {
+            let types = divided.param_types(&target, held);
+            let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
+            let sums = divided.division.sums.of(held);
+            Ok(step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?)
+        };
+        let size = |held: &[usize]| bytes(&divided.param_types(&target, held));
+        let stages: Vec<Vec<usize>> = (0..ranks).map(|at| divided.held(at)).collect();
+        let Some(most) = stages.iter().max_by_key(|held| size(held)) else {
             return Err(Error::Input("no stages".into()));
         };
-        cost.state = 4 * bytes(&types);
-        let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
-        let sums = divided.division.sums.of(&held);
-        let updating = count(&step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?);
+        let updating = count(&update(most)?);
         let chunks = divided.chunk_graphs()?;
         let schedule =
             Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(|e| Error::Input(e.to_string()))?;
@@ -209,8 +212,8 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         // The busiest stage.
         let mut busiest = vec![(0.0, 0.0, Counts::default()); ranks];
-        let between: usize = chunks.first().map_or(0, |c| bytes(&c.0.output_types()));
-        for (i, (there, back)) in chunks.iter().enumerate() {
+        let between: usize = chunks.first().map_or(0, |c| bytes(&c.there.output_types()));
+        for (i, ChunkGraphs { there, back, .. }) in chunks.iter().enumerate() {
             let last = i + 1 == chunks.len();
             let (f, b) = (if last { Counts::default() } else { count(there) }, count(back));
             let ((fc, ft), (bc, bt)) = (seconds(&f), seconds(&b));
@@ -237,23 +240,23 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         cost.counts = counts;
         cost.counts.add(&updating, 1.0);
         let (_, talk_of_update) = seconds(&updating);
+        // The fullest stage.
+        for (at, held) in stages.iter().enumerate() {
+            let mut inside =
+                if exact { arena(&update(held)?, (0..3 * held.len()).map(|i| (i, 2 + i)).collect())? } else { 0 };
+            for (_, c) in chunks.iter().enumerate().filter(|(i, _)| i % ranks == at) {
+                inside = inside.max(match exact {
+                    true => arena(&c.back, c.donate.clone())?.max(arena(&c.there, Vec::new())?),
+                    false => kept(&c.there)?,
+                });
+            }
+            let (state, activations) = (4 * size(held), inside + schedule.given(at) * between);
+            if state + activations > cost.memory() {
+                (cost.state, cost.activations) = (state, activations);
+            }
+        }
         cost.compute = compute + 7.0 * cost.state as f64 / 4.0 / device.bandwidth;
         cost.talk = talk + talk_of_update;
-        let inside = match exact {
-            true => {
-                let each = chunks.iter().enumerate().filter(|(i, _)| i % ranks == 0);
-                let arenas = each.map(|(_, (_, back))| arena(back, Vec::new())).collect::<Result<Vec<_>>>()?;
-                arenas.into_iter().max().unwrap_or(0)
-            }
-            false => chunks
-                .iter()
-                .map(|(there, _)| kept(there))
-                .collect::<ir::Result<Vec<_>>>()?
-                .into_iter()
-                .max()
-                .unwrap_or(0),
-        };
-        cost.activations = inside + schedule.kept(0) * between;
         return Ok(cost);
     }
     let sums = match mesh.ranks() {

@@ -123,11 +123,13 @@ impl Divided {
         held.iter().map(|&p| self.division.params[p].local(mesh, &types[p])).collect()
     }
 
-    /// The graphs of all chunks: forward, and backward with the forward part in it.
-    pub(crate) fn chunk_graphs(&self) -> Result<Vec<(Graph, Graph)>> {
+    /// The graphs of all chunks.
+    pub(crate) fn chunk_graphs(&self) -> Result<Vec<ChunkGraphs>> {
         let count = self.chain.chunks.len();
         let of = |(i, (chunk, graph)): (usize, &(Chunk, Graph))| {
-            Ok((graph.clone(), backward(graph, chunk.params.len(), chunk.takes, i + 1 == count)?))
+            let params = chunk.params.len();
+            let back = backward(graph, params, chunk.takes, i + 1 == count)?;
+            Ok(ChunkGraphs { there: graph.clone(), back, donate: donated(params) })
         };
         self.chain.chunks.iter().enumerate().map(of).collect()
     }
@@ -136,6 +138,21 @@ impl Divided {
     pub(crate) fn ends(&self) -> &[MeshAxis] {
         std::slice::from_ref(&self.axis)
     }
+}
+
+/// What a rank runs of a chunk.
+pub(crate) struct ChunkGraphs {
+    /// Forward.
+    pub(crate) there: Graph,
+    /// Backward, with the forward part in it.
+    pub(crate) back: Graph,
+    /// Sums of gradients that the backward pass adds to in place.
+    pub(crate) donate: Vec<(usize, usize)>,
+}
+
+/// Sums of gradients follow the parameters, and come first among the results.
+fn donated(params: usize) -> Vec<(usize, usize)> {
+    (0..params).map(|i| (params + i, i)).collect()
 }
 
 /// The graphs of all chunks. Each takes what the one before gives as that gives it.
@@ -279,14 +296,13 @@ impl Pipeline {
             let ((chunk, graph), (plain_chunk, plain_graph)) = (&chain.chunks[number], &plain.chunks[number]);
             let (count, last) = (chunk.params.len(), number + 1 == chain.chunks.len());
             let back = backward(graph, count, chunk.takes, last)?;
-            let donate = (0..count).map(|i| (count + i, i)).collect();
             own.push(Own {
                 number,
                 params: places(&chunk.params),
                 data: graph.inputs().len() - chunk.takes - count,
                 // The last chunk's forward is part of its backward.
                 forward: if last { None } else { Some(Program::new(graph, Vec::new(), backend)?) },
-                backward: Program::new(&back, donate, backend)?,
+                backward: Program::new(&back, donated(count), backend)?,
                 plain: (places(&plain_chunk.params), Program::new(plain_graph, Vec::new(), backend)?),
             });
         }
@@ -300,6 +316,12 @@ impl Pipeline {
     pub(crate) fn arenas(&self) -> usize {
         let largest = |p: &Program| p.run.program().arena;
         self.own.iter().map(|o| largest(&o.backward).max(o.forward.as_ref().map_or(0, largest))).max().unwrap_or(0)
+    }
+
+    /// Bytes of what chunks were given that wait for the backward pass.
+    pub(crate) fn kept(&self) -> usize {
+        let largest = self.own.iter().map(|o| self.between[o.number].iter().sum::<usize>()).max();
+        self.schedule.given(self.at) * largest.unwrap_or(0)
     }
 
     /// A rank's part of a micro-batch: ids, labels, and a key if there is one.

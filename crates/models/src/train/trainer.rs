@@ -356,7 +356,8 @@ impl Trainer {
     pub fn planned_bytes(&self) -> usize {
         let program = self.step.program();
         let arena = program.arena.max(self.pipeline.as_ref().map_or(0, Pipeline::arenas));
-        arena + program.inputs.iter().map(Type::bytes).sum::<usize>()
+        let kept = self.pipeline.as_ref().map_or(0, Pipeline::kept);
+        arena + kept + program.inputs.iter().map(Type::bytes).sum::<usize>()
     }
 
     /// How many tensors of the state are updated in place, of how many.
