@@ -168,7 +168,13 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
     let scan = !exact && pipeline::axis(mesh).is_none();
     let Prepared { model, mut target, about, comm } = prepare(job, mesh, scan)?;
     let accumulate = job.sizes.accumulate;
-    let whole = count(&transform::value_and_grad(&target.loss, &(0..target.trained.len()).collect::<Vec<_>>())?);
+    let gradients =
+        |target: &Objective| transform::value_and_grad(&target.loss, &(0..target.trained.len()).collect::<Vec<_>>());
+    // As many operations, whether layers are a loop or not.
+    let whole = match scan {
+        true => count(&gradients(&target)?),
+        false => count(&gradients(&prepare(job, mesh, true)?.target)?),
+    };
     let n = target.trained.len();
     let mut cost = Cost {
         parameters: model.parameter_count(),
@@ -213,9 +219,14 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         // The busiest stage.
         let mut busiest = vec![(0.0, 0.0, Counts::default()); ranks];
         let between: usize = chunks.first().map_or(0, |c| bytes(&c.there.output_types()));
-        for (i, ChunkGraphs { there, back, .. }) in chunks.iter().enumerate() {
+        let mut counted: Option<(Counts, Counts)> = None;
+        for (i, ChunkGraphs { there, back, again, .. }) in chunks.iter().enumerate() {
             let last = i + 1 == chunks.len();
-            let (f, b) = (if last { Counts::default() } else { count(there) }, count(back));
+            let (f, b) = match counted.take().filter(|_| *again) {
+                Some(found) => found,
+                None => (if last { Counts::default() } else { count(there) }, count(back)),
+            };
+            counted = Some((f.clone(), b.clone()));
             let ((fc, ft), (bc, bt)) = (seconds(&f), seconds(&b));
             forward.push(fc + ft);
             backward.push(bc + bt);

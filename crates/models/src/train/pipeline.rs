@@ -125,13 +125,17 @@ impl Divided {
 
     /// The graphs of all chunks.
     pub(crate) fn chunk_graphs(&self) -> Result<Vec<ChunkGraphs>> {
-        let count = self.chain.chunks.len();
-        let of = |(i, (chunk, graph)): (usize, &(Chunk, Graph))| {
-            let params = chunk.params.len();
-            let back = backward(graph, params, chunk.takes, i + 1 == count)?;
-            Ok(ChunkGraphs { there: graph.clone(), back, donate: donated(params) })
-        };
-        self.chain.chunks.iter().enumerate().map(of).collect()
+        let mut all: Vec<ChunkGraphs> = Vec::new();
+        for (i, (chunk, graph)) in self.chain.chunks.iter().enumerate() {
+            let (params, last) = (chunk.params.len(), i + 1 == self.chain.chunks.len());
+            let same = all.last().filter(|before| !last && before.there == *graph && before.donate.len() == params);
+            let back = match same {
+                Some(before) => before.back.clone(),
+                None => backward(graph, params, chunk.takes, last)?,
+            };
+            all.push(ChunkGraphs { again: same.is_some(), there: graph.clone(), back, donate: donated(params) });
+        }
+        Ok(all)
     }
 
     /// The axis along which losses are summed.
@@ -148,6 +152,8 @@ pub(crate) struct ChunkGraphs {
     pub(crate) back: Graph,
     /// Sums of gradients that the backward pass adds to in place.
     pub(crate) donate: Vec<(usize, usize)>,
+    /// Whether the chunk before is the same but for its parameters.
+    pub(crate) again: bool,
 }
 
 /// Sums of gradients follow the parameters, and come first among the results.
@@ -159,7 +165,9 @@ fn donated(params: usize) -> Vec<(usize, usize)> {
 fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<Chain> {
     let mesh = division.comm.mesh();
     let (mut between, mut sets): (Vec<Spec>, Vec<ir::AxisSet>) = (Vec::new(), Vec::new());
-    let mut chunks = Vec::new();
+    let mut chunks: Vec<(Chunk, Graph)> = Vec::new();
+    // What the chunk before was given, and gives: many chunks are alike.
+    let mut before: Option<(Vec<Placement>, Vec<ir::AxisSet>, Graph, Vec<Spec>, Vec<ir::AxisSet>)> = None;
     for c in 0..stages.chunks() {
         let chunk = stages.chunk(c)?;
         let last = c + 1 == stages.chunks();
@@ -177,7 +185,15 @@ fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<
             true => vec![Some(Spec::replicated())],
             false => vec![None; chunk.graph.outputs().len()],
         };
-        let (graph, specs, found) = local(&chunk.graph, mesh, &ins, &outs, late, chunk.params.len(), &sets)?;
+        let last_one = chunks.last().map(|(chunk, _)| &chunk.graph);
+        let same = |ins_before: &[Placement], sets_before: &[ir::AxisSet]| {
+            !last && ins_before == ins && sets_before == sets && last_one.is_some_and(|g| *g == chunk.graph)
+        };
+        let (graph, specs, found) = match &before {
+            Some((i, s, graph, specs, found)) if same(i, s) => (graph.clone(), specs.clone(), found.clone()),
+            _ => local(&chunk.graph, mesh, &ins, &outs, late, chunk.params.len(), &sets)?,
+        };
+        before = Some((ins, sets, graph.clone(), specs.clone(), found.clone()));
         if last && found.iter().any(|s| !s.is_empty()) {
             return Err(Error::Input(format!("the loss is not one for all ranks of {mesh}")));
         }
