@@ -5,7 +5,7 @@
 //! more slowly while others do, so its programs run on as many threads at once as there will be ranks. Talk between ranks of one machine
 //! is copying, which wants a core as well: only what cores are left over do is done beside the rest.
 
-use super::{ADAM, Cost, DEVICES, Job, Prepared, cost, prepare};
+use super::{ADAM, Cost, DEVICES, Ground, Grounds, Job, absent, cost};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::train::StepSizes;
@@ -222,7 +222,9 @@ impl Here {
     /// What a step takes on a mesh of this machine: memory and traffic as counted, time as foretold from measurements.
     pub fn cost(&mut self, job: &Job, mesh: &Mesh) -> Result<Cost> {
         let mut cost = cost(job, mesh, &DEVICES[0], true)?;
-        let Prepared { model, mut target, about, comm } = prepare(job, mesh, false)?;
+        let ground = Grounds::default().of(job, mesh, false)?;
+        let Ground { model, about, .. } = &*ground;
+        let (mut target, comm) = (ground.target.clone(), absent(mesh)?);
         let (vocabulary, world) = (model.vocabulary().unwrap_or(1), mesh.ranks());
         let StepSizes { accumulate, .. } = job.sizes;
         let n = target.trained.len();
@@ -230,7 +232,7 @@ impl Here {
         if pipeline::axis(mesh).is_none() {
             let sums = match world {
                 1 => Default::default(),
-                _ => Division::of(&mut target, &about, comm)?.sums,
+                _ => Division::of(&mut target, about, comm)?.sums,
             };
             let graph = arranged(
                 &step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
@@ -243,7 +245,7 @@ impl Here {
             return Ok(cost);
         }
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
-        let divided = Divided::of(&target, &about, &paths, comm, job.chunks.max(1))?;
+        let divided = Divided::of(&target, about, &paths, comm, job.chunks.max(1))?;
         let ranks = divided.ends()[0].size;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let together = world.min(cores);

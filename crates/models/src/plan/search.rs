@@ -1,6 +1,6 @@
 //! Which meshes there are for so many devices, and which of them are best.
 
-use super::{Cost, Device, Job, blank, cost};
+use super::{Cost, Device, Grounds, Job, blank, cost_on};
 use crate::error::{Error, Result};
 use ir::Mesh;
 use std::collections::BTreeMap;
@@ -85,7 +85,8 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
     if !none.is_empty() {
         *out.refused.entry("a rank's memory is too small".into()).or_default() += none.len();
     }
-    let costs = on_all_cores(&all, |(mesh, job)| cost(job, mesh, device, false));
+    let grounds = Grounds::default();
+    let costs = on_all_cores(&all, |(mesh, job)| cost_on(&grounds, job, mesh, device, false));
     let mut fit = Vec::new();
     for ((mesh, job), cost) in all.into_iter().zip(costs) {
         match cost {

@@ -26,6 +26,7 @@ pub(crate) fn axis(mesh: &Mesh) -> Option<(usize, MeshAxis)> {
 }
 
 /// What all chunks of a loss are for a rank of the mesh.
+#[derive(Clone)]
 struct Chain {
     chunks: Vec<(Chunk, Graph)>,
 }
@@ -77,7 +78,10 @@ impl Divided {
         let count = axis.size * each;
         let both = |late: &[MeshAxis]| -> Result<(Chain, Chain)> {
             let one = |graph: &Graph| chain(&Stages::of(graph, &layers, count)?, &division, late);
-            Ok((one(&loss)?, one(&plain)?))
+            let found = one(&loss)?;
+            // Most models have nothing random in them.
+            let without = if plain == loss { found.clone() } else { one(&plain)? };
+            Ok((found, without))
         };
         let ((chain, plain), late) = match both(&division.late) {
             Ok(found) => (found, division.late.clone()),
