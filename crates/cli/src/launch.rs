@@ -22,7 +22,7 @@ pub(crate) struct Launch {
 }
 
 /// How long ranks have to end by themselves when one has failed.
-const GRACE: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(8);
 
 pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
     if args.ranks == 0 || args.ranks > 1024 {
@@ -47,6 +47,7 @@ pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
         let child = Command::new(&program)
             .args(rest)
             .env("LOOM_RANK", rank.to_string())
+            .env("LOOM_LOCAL_RANK", rank.to_string())
             .env("LOOM_WORLD_SIZE", args.ranks.to_string())
             .env("LOOM_ADDRESS", format!("127.0.0.1:{port}"))
             .env("LOOM_TOKEN", format!("{token:x}"))
@@ -90,7 +91,7 @@ fn wait(ranks: &mut [Option<Child>]) -> Result<Outcome, Usage> {
     match failed {
         None => Ok(Outcome::Clean),
         Some((rank, _)) => Err(Usage(format!(
-            "rank {rank} failed first: its message is above; `--resume` goes on from the last checkpoint"
+            "rank {rank} failed first: its message is above; a run that had begun goes on from its last checkpoint with `--resume`"
         ))),
     }
 }

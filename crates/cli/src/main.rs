@@ -14,6 +14,7 @@ mod compile;
 mod crash;
 mod device;
 mod doctor;
+mod gpus;
 mod graph;
 mod graph_json;
 mod import;

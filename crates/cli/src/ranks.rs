@@ -2,6 +2,7 @@
 
 use crate::command::Usage;
 use crate::device;
+use crate::gpus;
 use compiler::Backend;
 use cpu::Cpu;
 use dist::Comm;
@@ -59,11 +60,20 @@ pub(crate) fn topology(file: &str) -> Result<String, Usage> {
     Ok(axes.join(","))
 }
 
-/// The device of a rank: cores are shared fairly among the ranks of this machine unless a number is given.
+/// The device of a rank: cores are shared fairly among the ranks of this machine unless a number is given. With `cuda` each rank of
+/// a machine has a GPU of its own, `cuda:1` is one for all.
 pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, Usage> {
-    if !matches!(name, "" | "auto" | "cpu") {
-        return Err(Usage(format!("`--device {name}`: several ranks compute on the CPU alone")));
-    }
     let own = (device::cores() / comm.mesh().ranks()).max(1);
-    Ok(Arc::new(Cpu::flushing_denormals(threads.unwrap_or(own)).with_communicator(comm.clone())))
+    let cpu = Arc::new(Cpu::flushing_denormals(threads.unwrap_or(own)).with_communicator(comm.clone()));
+    let ordinal = match name.split_once(':').unwrap_or((name, "")) {
+        ("" | "auto" | "cpu", "") => return Ok(cpu),
+        ("cuda", "") => dist::launch::on_machine().unwrap_or_else(|| comm.rank()),
+        ("cuda", number) => number
+            .parse()
+            .map_err(|_| Usage(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0")))?,
+        _ => {
+            return Err(Usage(format!("`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`")));
+        }
+    };
+    gpus::open(ordinal, cpu, comm).map_err(Usage)
 }

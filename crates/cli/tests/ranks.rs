@@ -122,6 +122,21 @@ fn a_mesh_without_its_ranks_is_an_error_with_the_command_to_give() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("as in `dp=2,tp=4`"));
 }
 
+/// Ranks compute on the CPU, or each on a GPU of CUDA's; what is not there is said with its remedy, and by all.
+#[test]
+fn devices_that_ranks_can_not_have_are_refused() {
+    let out = temporary("devices");
+    for (device, word) in [("wgpu", "`cpu`, `cuda`"), ("abacus", "`cpu`, `cuda`"), ("cuda:x", "as in cuda:0")] {
+        let output = launch(2, &train(&out, 1, &["--mesh", "dp=2", "--device", device]));
+        let said = String::from_utf8_lossy(&output.stderr).to_string();
+        assert!(!output.status.success() && said.contains(word), "{device}: {said}");
+    }
+    let output = launch(2, &train(&out, 1, &["--mesh", "dp=2", "--device", "cuda:777"]));
+    let said = String::from_utf8_lossy(&output.stderr).to_string();
+    assert!(!output.status.success() && (said.contains("no CUDA driver") || said.contains("cuda:777")), "{said}");
+    let _ = std::fs::remove_dir_all(out);
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).to_string()
 }

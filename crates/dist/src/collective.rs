@@ -1,9 +1,10 @@
 //! Collectives made of exchanges. Each moves as many bytes as the best ring does, in one round or two: what a rank sends is
-//! [`ir::ops::Collective::sent_bytes`].
+//! [`ir::ops::Collective::sent_bytes`]; `all_to_all` leaves out zeros.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reduce::{CollectiveKind as Kind, reduce};
 use crate::transport::{Tag, Transport};
+use crate::zeros::{packed, unpacked};
 use ir::Type;
 
 /// A collective among some ranks.
@@ -88,13 +89,13 @@ impl Talk<'_> {
             Kind::AllToAll { split, join } => {
                 let pieces = Pieces::cut(ty, *split, n);
                 let cut: Vec<Vec<u8>> = (0..n).map(|i| pieces.get(from, i)).collect();
-                let came = self.each_its_own(&cut)?;
+                let (came, sent) = self.each_without_zeros(cut)?;
                 let mut whole = ty.clone();
                 whole.shape[*split] /= n;
                 whole.shape[*join] *= n;
                 let pieces = Pieces::cut(&whole, *join, n);
                 came.iter().enumerate().for_each(|(i, piece)| pieces.put(to, i, piece));
-                Ok(from.len() - cut[self.me].len())
+                Ok(sent)
             }
             Kind::Permute { pairs } => {
                 let target = pairs.iter().find(|(a, _)| *a == self.me).map(|(_, b)| *b);
@@ -148,6 +149,42 @@ impl Talk<'_> {
         let sends: Vec<(usize, &[u8])> = others.map(|i| (self.group[i], cut[i].as_slice())).collect();
         self.transport.exchange(self.tag, &sends, &mut receives)?;
         Ok(came)
+    }
+
+    /// The same without zeros: ranks say first how much comes. Gives how much was sent, too.
+    fn each_without_zeros(&self, cut: Vec<Vec<u8>>) -> Result<(Vec<Vec<u8>>, usize)> {
+        let (n, bytes) = (cut.len(), cut[self.me].len());
+        let mut short: Vec<Vec<u8>> = Vec::with_capacity(n);
+        for (i, piece) in cut.into_iter().enumerate() {
+            short.push(if i == self.me { piece } else { packed(piece) });
+        }
+        let others = || (0..n).filter(|i| *i != self.me);
+        let told: Vec<[u8; 8]> = short.iter().map(|piece| (piece.len() as u64).to_le_bytes()).collect();
+        let sends: Vec<(usize, &[u8])> = others().map(|i| (self.group[i], &told[i][..])).collect();
+        let mut lengths = vec![[0; 8]; n];
+        let of_others = lengths.iter_mut().enumerate().filter(|(i, _)| *i != self.me);
+        let mut receives: Vec<(usize, &mut [u8])> = of_others.map(|(i, l)| (self.group[i], &mut l[..])).collect();
+        self.transport.exchange(self.tag, &sends, &mut receives)?;
+        let mut came: Vec<Vec<u8>> = Vec::with_capacity(n);
+        for (i, length) in lengths.iter().enumerate() {
+            let length = u64::from_le_bytes(*length);
+            if length > bytes as u64 {
+                let reason = format!("it says that {length} bytes come, and {bytes} are all there are");
+                return Err(Error::Differs { rank: self.group[i], reason });
+            }
+            came.push(if i == self.me { std::mem::take(&mut short[i]) } else { vec![0; length as usize] });
+        }
+        let sends: Vec<(usize, &[u8])> = others().map(|i| (self.group[i], short[i].as_slice())).collect();
+        let from_others = came.iter_mut().enumerate().filter(|(i, _)| *i != self.me);
+        let mut receives: Vec<(usize, &mut [u8])> = from_others.map(|(i, b)| (self.group[i], &mut b[..])).collect();
+        let tag = Tag { number: self.tag.number.wrapping_add(1), ..self.tag };
+        self.transport.exchange(tag, &sends, &mut receives)?;
+        let sent = sends.iter().map(|(_, b)| b.len()).sum();
+        let whole = |(i, short): (usize, Vec<u8>)| match i == self.me {
+            true => Ok(short),
+            false => unpacked(short, bytes, self.group[i]),
+        };
+        Ok((came.into_iter().enumerate().map(whole).collect::<Result<_>>()?, sent))
     }
 
     /// Each rank reduces its share of the elements; then all get all shares.

@@ -117,13 +117,17 @@ impl Inner {
     fn run(&self, call: &Call, from: &[u8], to: &mut [u8]) -> Result<()> {
         let talk = Talk { transport: &*self.transport, group: &call.group, me: call.me, tag: call.tag };
         let sent = talk.run(&call.op.kind, &call.ty, from, to).map_err(|e| self.failed(e))?;
-        if call.op.talks() {
+        self.count(&call.op, sent);
+        Ok(())
+    }
+
+    fn count(&self, op: &Collective, sent: usize) {
+        if op.talks() {
             let mut traffic = locked(&self.traffic);
-            let (calls, bytes) = traffic.by_kind.entry(call.op.name()).or_default();
+            let (calls, bytes) = traffic.by_kind.entry(op.name()).or_default();
             *calls += 1;
             *bytes += sent;
         }
-        Ok(())
     }
 }
 
@@ -174,6 +178,11 @@ impl Comm {
     /// What was sent so far.
     pub fn traffic(&self) -> Traffic {
         locked(&self.inner.traffic).clone()
+    }
+
+    /// Counts a collective that went another way.
+    pub(crate) fn count(&self, op: &Collective, sent: usize) {
+        self.inner.count(op, sent);
     }
 
     /// Tells all others that this rank can't go on.

@@ -27,6 +27,15 @@ const LAUNCHERS: [(&str, &str); 5] = [
     ("RANK", "WORLD_SIZE"),
 ];
 
+/// The variables of launchers that number the ranks of one machine.
+const ON_MACHINE: [&str; 5] =
+    ["LOOM_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"];
+
+/// This process's number among those of its machine, if the launcher says so.
+pub fn on_machine() -> Option<usize> {
+    ON_MACHINE.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
+}
+
 /// Where rank 0 listens if nothing says otherwise.
 const ADDRESS: &str = "127.0.0.1:29671";
 

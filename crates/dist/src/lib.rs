@@ -22,6 +22,7 @@
 mod collective;
 mod comm;
 mod error;
+pub mod groups;
 pub mod launch;
 pub mod local;
 mod mail;
@@ -32,6 +33,7 @@ pub mod pipeline;
 mod reduce;
 pub mod tcp;
 mod transport;
+mod zeros;
 
 pub use comm::{Comm, Started, Traffic};
 pub use error::{Error, Result};

@@ -40,6 +40,10 @@ impl Transport for Local {
         receives.iter_mut().try_for_each(|(from, to)| self.mail[self.rank].take(*from, tag, to))
     }
 
+    fn gone(&self) -> Option<Error> {
+        self.mail[self.rank].check().err()
+    }
+
     fn abort(&self, rank: usize, reason: &str) {
         self.mail.iter().enumerate().filter(|(r, _)| *r != self.rank).for_each(|(_, m)| m.gone(rank, reason));
     }

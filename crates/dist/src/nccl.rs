@@ -9,6 +9,7 @@ use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Rules, Type};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// One call of NCCL; places are bytes from the start of the operand or the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +166,7 @@ pub struct Nccl {
     get_id: unsafe extern "C" fn(*mut RawId) -> c_int,
     init: unsafe extern "C" fn(*mut Raw, c_int, RawId, c_int) -> c_int,
     destroy: unsafe extern "C" fn(Raw) -> c_int,
+    abort: unsafe extern "C" fn(Raw) -> c_int,
     error: unsafe extern "C" fn(c_int) -> *const c_char,
     start: unsafe extern "C" fn() -> c_int,
     end: unsafe extern "C" fn() -> c_int,
@@ -201,6 +203,7 @@ impl Nccl {
                 get_id: find!("ncclGetUniqueId"),
                 init: find!("ncclCommInitRank"),
                 destroy: find!("ncclCommDestroy"),
+                abort: find!("ncclCommAbort"),
                 error: find!("ncclGetErrorString"),
                 start: find!("ncclGroupStart"),
                 end: find!("ncclGroupEnd"),
@@ -235,13 +238,11 @@ impl Nccl {
 /// A rank among those of a group, on the device that is current in this thread.
 pub struct Group {
     nccl: Arc<Nccl>,
-    raw: Raw,
+    /// Null once it was aborted.
+    raw: AtomicPtr<c_void>,
     ranks: usize,
     me: usize,
 }
-
-// SAFETY: NCCL's communicators may be used from any thread, one at a time; `run` asks that of its caller.
-unsafe impl Send for Group {}
 
 impl Group {
     /// Joins the others; all call it at once.
@@ -251,7 +252,7 @@ impl Group {
         // SAFETY: it writes to `raw` alone.
         let code = unsafe { (nccl.init)(&mut raw, ranks as c_int, id, me as c_int) };
         nccl.check(code, "ncclCommInitRank")?;
-        Ok(Group { nccl: nccl.clone(), raw, ranks, me })
+        Ok(Group { nccl: nccl.clone(), raw: AtomicPtr::new(raw), ranks, me })
     }
 
     /// Puts a collective on a stream; `zero` fills bytes there.
@@ -272,25 +273,23 @@ impl Group {
             return Err(Error::Call(format!("{} over {} ranks in a group of {}", op.name(), op.ranks(), self.ranks)));
         }
         let (n, kind, all) = (&self.nccl, dtype(ty.dtype)?, calls(op, ty, self.me)?);
+        let raw = self.raw.load(Ordering::Acquire);
+        if raw.is_null() {
+            return Err(Error::Call(format!("{}: a rank of its group is gone", op.name())));
+        }
         // SAFETY: places lie inside of operand and result, which the caller vouches for.
         unsafe {
             let (at, into) = (|b: usize| from.cast::<u8>().add(b).cast(), |b: usize| to.cast::<u8>().add(b).cast());
             n.check((n.start)(), "ncclGroupStart")?;
             for call in all {
                 let code = match call {
-                    Call::AllReduce { count, op } => {
-                        (n.all_reduce)(from, to, count, kind, op as c_int, self.raw, stream)
-                    }
-                    Call::AllGather { from, to, count } => {
-                        (n.all_gather)(at(from), into(to), count, kind, self.raw, stream)
-                    }
+                    Call::AllReduce { count, op } => (n.all_reduce)(from, to, count, kind, op as c_int, raw, stream),
+                    Call::AllGather { from, to, count } => (n.all_gather)(at(from), into(to), count, kind, raw, stream),
                     Call::ReduceScatter { from, to, count } => {
-                        (n.reduce_scatter)(at(from), into(to), count, kind, Reduction::Sum as c_int, self.raw, stream)
+                        (n.reduce_scatter)(at(from), into(to), count, kind, Reduction::Sum as c_int, raw, stream)
                     }
-                    Call::Send { from, count, peer } => {
-                        (n.send)(at(from), count, kind, peer as c_int, self.raw, stream)
-                    }
-                    Call::Recv { to, count, peer } => (n.recv)(into(to), count, kind, peer as c_int, self.raw, stream),
+                    Call::Send { from, count, peer } => (n.send)(at(from), count, kind, peer as c_int, raw, stream),
+                    Call::Recv { to, count, peer } => (n.recv)(into(to), count, kind, peer as c_int, raw, stream),
                     Call::Zero => {
                         zero(to, ty.bytes());
                         0
@@ -303,9 +302,25 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Ends what is under way with a rank that is gone: streams go on, and results are worth nothing.
+    ///
+    /// NCCL lets another thread do this while one waits in a call.
+    pub(crate) fn abort(&self) {
+        let raw = self.raw.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !raw.is_null() {
+            // SAFETY: later calls find null, and NCCL ends its kernels itself.
+            let _ = unsafe { (self.nccl.abort)(raw) };
+        }
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: it is used no more.
-        let _ = unsafe { (self.nccl.destroy)(self.raw) };
+        let raw = *self.raw.get_mut();
+        if !raw.is_null() {
+            // SAFETY: it is used no more.
+            let _ = unsafe { (self.nccl.destroy)(raw) };
+        }
     }
 }

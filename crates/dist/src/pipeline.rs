@@ -142,8 +142,17 @@ impl Schedule {
 
     /// The most micro-batches of which a rank keeps something for the backward pass at once, counted by chunk.
     pub fn kept(&self, rank: usize) -> usize {
+        self.most(rank, 0)
+    }
+
+    /// The same of what other chunks gave: the first is given nothing.
+    pub fn given(&self, rank: usize) -> usize {
+        self.most(rank, 1)
+    }
+
+    fn most(&self, rank: usize, first: usize) -> usize {
         let (mut now, mut most) = (0usize, 0);
-        for a in &self.ranks[rank] {
+        for a in self.ranks[rank].iter().filter(|a| a.chunk >= first) {
             match a.back {
                 false => now += 1,
                 true => now = now.saturating_sub(1),

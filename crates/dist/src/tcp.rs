@@ -410,6 +410,10 @@ impl Transport for Tcp {
         receives.iter_mut().try_for_each(|(from, to)| self.mail.take(*from, tag, to))
     }
 
+    fn gone(&self) -> Option<Error> {
+        self.mail.check().err()
+    }
+
     fn abort(&self, rank: usize, reason: &str) {
         let mut message = vec![ABORT];
         message.extend((rank as u32).to_le_bytes());

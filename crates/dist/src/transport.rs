@@ -1,6 +1,6 @@
 //! What brings bytes from rank to rank.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What an exchange belongs to: ranks that are not in the same one are found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,11 @@ pub trait Transport: Send + Sync {
     /// Whether exchanges of different groups may run at once, from several threads.
     fn at_once(&self) -> bool {
         true
+    }
+
+    /// The rank that is known to be gone, as an error; for those who wait for something else than an exchange.
+    fn gone(&self) -> Option<Error> {
+        None
     }
 
     /// Tells all others that a rank is gone, and why; they fail with that.

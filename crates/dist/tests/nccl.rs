@@ -113,6 +113,7 @@ const char* shim_text(void) { return text; }
 void shim_begin(const void* f, const void* t, int code) { text[0] = 0; f0 = f; t0 = t; fail = code; }
 int ncclGetUniqueId(id* out) { memset(out->b, 7, 128); return SAY("id;"); }
 int ncclCommInitRank(void** c, int n, id i, int r) { *c = base + r; return SAY("init %d of %d id %d;", r, n, i.b[127]); }
+int ncclCommAbort(void* c) { return SAY("abort %ld;", at(c, base)); }
 int ncclCommDestroy(void* c) { return SAY("destroy %ld;", at(c, base)); }
 const char* ncclGetErrorString(int code) { return code == 5 ? "five is bad" : "unknown"; }
 int ncclGroupStart(void) { snprintf(text + strlen(text), 8, "{"); return 0; }

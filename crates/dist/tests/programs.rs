@@ -140,7 +140,7 @@ fn bytes_sent_are_those_of_the_best_ring() {
             let op = Collective::new(kind.clone(), axes);
             let out = ir::Rules::infer(&op, std::slice::from_ref(&ty)).unwrap()[0].bytes();
             let sent = local::spawn(&mesh, |comm| {
-                comm.run(&op, &ty, &vec![0; ty.bytes()], &mut vec![0; out])?;
+                comm.run(&op, &ty, &vec![1; ty.bytes()], &mut vec![0; out])?;
                 Ok(comm.traffic().bytes())
             });
             let sent = sent.unwrap();
@@ -149,6 +149,33 @@ fn bytes_sent_are_those_of_the_best_ring() {
             assert_eq!(sent.iter().sum::<usize>() / sent.len(), theory, "{kind:?} {sent:?}");
         }
     }
+}
+
+/// Rows that are zero don't travel to their ranks, and come as zeros.
+#[test]
+fn all_to_all_leaves_out_zeros() {
+    use ir::ops::{Collective, CollectiveKind as Kind};
+    let mesh = Mesh::new(&[("a", 4)]).unwrap();
+    // For each rank 8 rows of 128 bytes; the one for rank r has rows r.. of it.
+    let ty = Type::new(ir::DType::F32, &[4, 8, 32]);
+    let op = Collective::new(Kind::AllToAll { split: 0, join: 0 }, mesh.axes());
+    let ran = local::spawn(&mesh, |comm| {
+        let mut own = vec![0; ty.bytes()];
+        for (to, part) in own.chunks_mut(1024).enumerate() {
+            part[to * 256..].fill(1 + comm.rank() as u8);
+        }
+        let mut got = vec![9; ty.bytes()];
+        comm.run(&op, &ty, &own, &mut got)?;
+        for (from, part) in got.chunks(1024).enumerate() {
+            let first = comm.rank() * 256;
+            assert!(part[..first].iter().all(|b| *b == 0) && part[first..].iter().all(|b| *b == 1 + from as u8));
+        }
+        Ok(comm.traffic().bytes())
+    });
+    // To rank 0 all of 1,024 bytes, to others 2 bytes of bits and what there is.
+    let to = [1024, 2 + 768, 2 + 512, 2 + 256];
+    let want: Vec<usize> = (0..4).map(|r| to.iter().sum::<usize>() - to[r]).collect();
+    assert_eq!(ran.unwrap(), want);
 }
 
 #[test]

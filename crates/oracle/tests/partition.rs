@@ -265,6 +265,117 @@ fn groups_that_ranks_share_are_summed_once() {
     }
 }
 
+/// Tokens to experts and back, with `batch` groups of tokens that don't meet.
+fn experts(batch: usize, tokens: usize, chosen: usize, [count, width, inner]: [usize; 3]) -> Graph {
+    let front = |tail: &[usize]| -> Vec<usize> {
+        (batch > 0).then_some(batch).into_iter().chain(tail.iter().copied()).collect()
+    };
+    let (n, rows) = (usize::from(batch > 0), tokens * chosen);
+    let mut b = Builder::new();
+    let x = b.input(DType::F64, &front(&[tokens, width]));
+    let up = b.input(DType::F64, &[count, width, inner]);
+    let down = b.input(DType::F64, &[count, inner, width]);
+    let weights = b.input(DType::F64, &front(&[tokens, chosen]));
+    let token = b.input(DType::I32, &front(&[rows]));
+    let inverse = b.input(DType::I32, &front(&[rows]));
+    let offsets = b.input(DType::I32, &front(&[count + 1]));
+    let take = |b: &mut Builder, x: Value, at: Value| {
+        let mut dims = ir::ops::SliceDims::take(2, 0, 1);
+        let mut sizes: ir::Shape = [1, b.ty(x).shape[n + 1]].into_iter().collect();
+        if n == 1 {
+            for axes in [&mut dims.offset, &mut dims.collapsed, &mut dims.index_map] {
+                axes.iter_mut().for_each(|d| *d += 1);
+            }
+            (dims.operand_batch, dims.index_batch) = ([0].into_iter().collect(), [0].into_iter().collect());
+            sizes.insert(0, 1);
+        }
+        let at = b.index_vectors(at)?;
+        b.one(ir::ops::Gather { dims, slice_sizes: sizes, mode: ir::ops::GatherMode::Clip }.into(), &[x, at])
+    };
+    let product = |b: &mut Builder, x: Value, w: Value| {
+        let mut w = w;
+        if n == 1 {
+            let shape: Vec<usize> = [batch].into_iter().chain(b.ty(w).shape.iter().copied()).collect();
+            w = b.broadcast(w, &shape, &[1, 2, 3])?;
+        }
+        b.one(ir::ops::RaggedDot { batch: n, ..ir::ops::RaggedDot::rows(DType::F64) }.into(), &[x, w, offsets])
+    };
+    let y = (|| -> ir::Result<Value> {
+        let permuted = take(&mut b, x, token)?;
+        let wide = product(&mut b, permuted, up)?;
+        let wide = b.unary(ir::Unary::Tanh, wide)?;
+        let y = product(&mut b, wide, down)?;
+        let back = take(&mut b, y, inverse)?;
+        let back = b.reshape(back, &front(&[tokens, chosen, width]))?;
+        let each = b.broadcast(weights, &front(&[tokens, chosen, width]), &(0..n + 2).collect::<Vec<_>>())?;
+        let back = b.mul(back, each)?;
+        b.sum(back, &[n + 1])
+    })();
+    let y = y.unwrap();
+    b.finish(&[y])
+}
+
+/// Tokens travel to the ranks of their experts and back, whatever experts they choose; values and gradients are the whole's, and no
+/// rank gets all tokens.
+#[test]
+fn tokens_travel_to_their_experts() {
+    let mut rng = Rng::new(run_seed());
+    for (sizes, batch, tokens, chosen) in [
+        (vec![("ep", 2)], 0, 6, 2),
+        (vec![("ep", 4)], 0, 8, 1),
+        (vec![("dp", 2), ("ep", 2)], 2, 4, 2),
+        (vec![("ep", 2), ("dp", 2)], 4, 6, 3),
+    ] {
+        let mesh = Mesh::new(&sizes).unwrap();
+        let axis = |name: &str| sizes.iter().position(|(n, _)| *n == name).unwrap();
+        let n = usize::from(batch > 0);
+        let graph = experts(batch, tokens, chosen, [4, 3, 5]);
+        let types = graph.input_types();
+        let place = |ty: &Type, cuts: &[(usize, &str)]| {
+            let mut layout = vec![Cut::default(); ty.rank()];
+            cuts.iter().for_each(|(d, name)| layout[*d] = Cut::by(vec![axis(name)]));
+            Placement { layout, stored: None }
+        };
+        let groups: &[(usize, &str)] = if n == 1 { &[(0, "dp")] } else { &[] };
+        let rows = [groups, &[(n, "ep")]].concat();
+        let ins: Vec<Placement> = (types.iter().enumerate())
+            .map(|(i, ty)| match i {
+                0 | 3 => place(ty, &rows),
+                1 | 2 => place(ty, &[(0, "ep")]),
+                _ => place(ty, groups),
+            })
+            .collect();
+        for turn in 0..6 {
+            let mut inputs: Vec<Literal> = types.iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)).collect();
+            let (mut token, mut inverse, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..batch.max(1) {
+                // The first turn has all tokens at one expert.
+                let all: Vec<usize> = (0..tokens * chosen).map(|_| if turn == 0 { 1 } else { rng.below(4) }).collect();
+                let mut order: Vec<usize> = (0..all.len()).collect();
+                order.sort_by_key(|&p| all[p]);
+                token.extend(order.iter().map(|p| (p / chosen) as i32));
+                inverse.extend((0..all.len()).map(|p| order.iter().position(|q| *q == p).unwrap() as i32));
+                offsets.extend((0..=4).map(|e| all.iter().filter(|a| **a < e).count() as i32));
+            }
+            for (i, values) in [(4, &token), (5, &inverse), (6, &offsets)] {
+                inputs[i] = Literal::new(&types[i].shape, values);
+            }
+            let (parts, names) = divided(&graph, &mesh, &ins, &[None]).unwrap();
+            assert_eq!(names, ["all_to_all", "all_gather", "all_to_all"], "{sizes:?}: weights alone are gathered");
+            let want = ir::interp::run(&graph, &inputs).unwrap();
+            let got = ir::interp::run(&parts, &inputs).unwrap();
+            compare_all(&got, &want, 16.0).unwrap_or_else(|e| panic!("{sizes:?}: {e:?}"));
+            let (back, own) = (transform::vjp(&graph, &[0, 1, 2, 3]), transform::vjp(&parts, &[0, 1, 2, 3]));
+            let (back, own) = (back.unwrap(), own.unwrap());
+            let given = &back.input_types()[inputs.len()..];
+            inputs.extend(given.iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)));
+            let want = ir::interp::run(&back, &inputs).unwrap();
+            let got = ir::interp::run(&own, &inputs).unwrap();
+            compare_all(&got, &want, 1e4).unwrap_or_else(|e| panic!("{sizes:?}: gradients: {e:?}"));
+        }
+    }
+}
+
 /// A gated layer: one weight for gate and up, one down, over rows of a batch.
 fn layer(width: usize, inner: usize) -> Graph {
     let mut b = Builder::new();

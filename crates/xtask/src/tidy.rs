@@ -32,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "transform",
             "compiler",
             "cpu",
+            "gpu",
             "dist",
             "engine",
             "tensorloom",

@@ -2,14 +2,15 @@
 //! out, and a table of how long ranks take to talk here, which is measured as it is needed.
 //!
 //! Steps that go on beside a collective are found as the CPU finds them, and pipelines are simulated action by action. A rank computes
-//! more slowly while others do, so its programs run on as many threads at once as there will be ranks.
+//! more slowly while others do, so its programs run on as many threads at once as there will be ranks. Talk between ranks of one machine
+//! is copying, which wants a core as well: only what cores are left over do is done beside the rest.
 
-use super::{ADAM, Cost, DEVICES, Job, Prepared, cost, prepare};
+use super::{ADAM, Cost, DEVICES, Ground, Grounds, Job, absent, cost};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::train::StepSizes;
 use crate::train::division::{Division, arranged};
-use crate::train::pipeline::{self, Divided};
+use crate::train::pipeline::{self, ChunkGraphs, Divided};
 use crate::train::step;
 use compiler::program::{Program, Step, Trip};
 use compiler::{Backend, Bindings, Communicator, Options};
@@ -35,8 +36,21 @@ pub enum Way {
 /// What was measured of this machine; each rank has one thread.
 pub struct Here {
     way: Way,
-    /// Seconds of a collective, or of a message, by kind, ranks of the world, ranks that take part and bytes of the operand.
-    talk: BTreeMap<(&'static str, usize, usize), Vec<(f64, f64)>>,
+    /// Seconds of a collective, or of a message, for bytes of its operand.
+    talk: BTreeMap<Talk, Vec<(f64, f64)>>,
+}
+
+/// What ranks say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Talk {
+    /// A collective by its name, or a message.
+    kind: &'static str,
+    /// All ranks, which talk at once in groups.
+    world: usize,
+    /// Ranks that take part.
+    group: usize,
+    /// Whether it is started, and waited for later: a thread of its own runs it.
+    started: bool,
 }
 
 /// Operands for which talk is measured, in bytes.
@@ -105,9 +119,12 @@ struct Loaded {
 }
 
 impl Dry<'_> {
-    fn load(&self, graph: &Graph, donate: Vec<(usize, usize)>) -> Result<Loaded> {
-        let backend = Cpu::new(1).with_communicator(Arc::new(Alone(self.mesh.clone())));
-        let program = compiler::compile(graph, &backend, &Options { donate, ..Options::default() })?;
+    fn backend(&self) -> Cpu {
+        Cpu::new(1).with_communicator(Arc::new(Alone(self.mesh.clone())))
+    }
+
+    fn load(&self, program: Program) -> Result<Loaded> {
+        let backend = self.backend();
         let run = backend.load(program)?;
         let mut bindings = Bindings::for_program(run.program(), &backend)?;
         let mut random = Random::new(1, 1);
@@ -133,7 +150,15 @@ impl Dry<'_> {
 
     /// A program, and the seconds of each of its steps where so many threads run it at once: those of the slowest.
     fn run(&self, graph: &Graph, donate: Vec<(usize, usize)>, threads: usize) -> Result<(Program, Vec<f64>)> {
-        let mut all = (0..threads).map(|_| self.load(graph, donate.clone())).collect::<Result<Vec<_>>>()?;
+        let options = Options { donate, ..Options::default() };
+        let program = compiler::compile(graph, &self.backend(), &options)?;
+        let seconds = self.together(&program, threads)?;
+        Ok((program, seconds))
+    }
+
+    /// The seconds of each step of a program where so many threads run it at once.
+    fn together(&self, program: &Program, threads: usize) -> Result<Vec<f64>> {
+        let mut all = (0..threads).map(|_| self.load(program.clone())).collect::<Result<Vec<_>>>()?;
         let barrier = std::sync::Barrier::new(threads);
         let times: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
             let one = |loaded| {
@@ -151,8 +176,7 @@ impl Dry<'_> {
         });
         let times = times.into_iter().collect::<Result<Vec<_>>>()?;
         let total = |times: &Vec<f64>| times.iter().sum::<f64>();
-        let slowest = times.into_iter().max_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or_default();
-        Ok((all[0].run.program().clone(), slowest))
+        Ok(times.into_iter().max_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or_default())
     }
 }
 
@@ -198,7 +222,9 @@ impl Here {
     /// What a step takes on a mesh of this machine: memory and traffic as counted, time as foretold from measurements.
     pub fn cost(&mut self, job: &Job, mesh: &Mesh) -> Result<Cost> {
         let mut cost = cost(job, mesh, &DEVICES[0], true)?;
-        let Prepared { model, mut target, about, comm } = prepare(job, mesh, false)?;
+        let ground = Grounds::default().of(job, mesh, false)?;
+        let Ground { model, about, .. } = &*ground;
+        let (mut target, comm) = (ground.target.clone(), absent(mesh)?);
         let (vocabulary, world) = (model.vocabulary().unwrap_or(1), mesh.ranks());
         let StepSizes { accumulate, .. } = job.sizes;
         let n = target.trained.len();
@@ -206,7 +232,7 @@ impl Here {
         if pipeline::axis(mesh).is_none() {
             let sums = match world {
                 1 => Default::default(),
-                _ => Division::of(&mut target, &about, comm)?.sums,
+                _ => Division::of(&mut target, about, comm)?.sums,
             };
             let graph = arranged(
                 &step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
@@ -219,28 +245,50 @@ impl Here {
             return Ok(cost);
         }
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
-        let divided = Divided::of(&target, &about, &paths, comm, job.chunks.max(1))?;
+        let divided = Divided::of(&target, about, &paths, comm, job.chunks.max(1))?;
         let ranks = divided.ends()[0].size;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let together = world.min(cores);
         let schedule = Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(failed)?;
-        let (mut forward, mut backward, mut between) = (Vec::new(), Vec::new(), 0);
+        // Of each chunk: forward and backward, where all ranks compute and where one does alone.
+        let (mut busy, mut alone, mut between) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()), 0);
         let chunks = divided.chunk_graphs()?;
-        for (i, (there, back)) in chunks.iter().enumerate() {
+        for (i, ChunkGraphs { there, back, donate, .. }) in chunks.iter().enumerate() {
             let last = i + 1 == chunks.len();
-            forward.push(match last {
-                true => 0.0,
-                false => {
-                    between = there.output_types().iter().map(Type::bytes).sum();
-                    let (program, seconds) = dry.run(there, Vec::new(), together)?;
-                    self.simulate(&program, &seconds, mesh)?.total
+            if !last {
+                between = there.output_types().iter().map(Type::bytes).sum();
+            }
+            // The last chunk's forward is part of its backward.
+            for (graph, busy, alone) in [(there, &mut busy.0, &mut alone.0), (back, &mut busy.1, &mut alone.1)] {
+                if last && std::ptr::eq(graph, there) {
+                    busy.push(0.0);
+                    alone.push(0.0);
+                    continue;
                 }
-            });
-            let (program, seconds) = dry.run(back, Vec::new(), together)?;
-            backward.push(self.simulate(&program, &seconds, mesh)?.total);
+                let donate = if std::ptr::eq(graph, back) { donate.clone() } else { Vec::new() };
+                let (program, seconds) = dry.run(graph, donate, together)?;
+                busy.push(self.simulate(&program, &seconds, mesh)?.total);
+                let quiet = dry.together(&program, 1)?;
+                alone.push(self.simulate(&program, &quiet, mesh)?.total);
+            }
         }
-        let message = self.seconds("message", world, 2, between as f64)?;
-        let line = Timeline::of(&schedule, &Costs { forward, backward, message }).map_err(failed)?;
+        let message = Talk { kind: "message", world, group: 2, started: false };
+        let message = self.seconds(message, between as f64)?;
+        // While others wait, a rank computes as if it were alone.
+        let share =
+            |line: &Timeline| line.busy.iter().sum::<f64>() / (ranks as f64 * line.total.max(f64::MIN_POSITIVE));
+        let mut others = 1.0;
+        let mut line = None;
+        for _ in 0..3 {
+            let mix = |busy: &[f64], alone: &[f64]| -> Vec<f64> {
+                busy.iter().zip(alone).map(|(b, a)| others * b + (1.0 - others) * a.min(*b)).collect()
+            };
+            let costs = Costs { forward: mix(&busy.0, &alone.0), backward: mix(&busy.1, &alone.1), message };
+            let found = Timeline::of(&schedule, &costs).map_err(failed)?;
+            others = if world > cores { 1.0 } else { share(&found) };
+            line = Some(found);
+        }
+        let Some(line) = line else { return Err(failed("no schedule")) };
         let mut update = Spent::default();
         for at in 0..ranks {
             let held = divided.held(at);
@@ -267,6 +315,9 @@ impl Here {
     fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<Spent> {
         let needed = cpu::needed(program);
         let mut spent = Spent::default();
+        // How much of what is started cores that no rank has can do.
+        let (cores, world) = (std::thread::available_parallelism().map_or(1, |n| n.get()), mesh.ranks());
+        let beside = (cores as f64 / world as f64 - 1.0).clamp(0.0, 1.0);
         let (mut now, mut free) = (0.0f64, 0.0f64);
         let mut open: Vec<(usize, f64)> = Vec::new();
         for (k, step) in program.steps.iter().enumerate() {
@@ -275,11 +326,12 @@ impl Here {
             let own = seconds[k];
             now += own;
             spent.compute += own;
-            let talk = self.talk_of(step, mesh)?;
+            let talk = self.talk_of(step, mesh, needed[k].is_some())?;
             spent.talk += talk;
             match needed[k] {
                 Some(at) => {
-                    free = free.max(now) + talk;
+                    now += (1.0 - beside) * talk;
+                    free = free.max(now) + beside * talk;
                     open.push((at, free));
                 }
                 None => now += talk,
@@ -291,19 +343,20 @@ impl Here {
     }
 
     /// Seconds in which a step talks.
-    fn talk_of(&mut self, step: &Step, mesh: &Mesh) -> Result<f64> {
+    fn talk_of(&mut self, step: &Step, mesh: &Mesh, started: bool) -> Result<f64> {
         Ok(match step {
             Step::Library { op, args, .. } => match &**op {
                 Op::Collective(c) if c.talks() && c.ranks() > 1 => {
                     let bytes = args.first().map_or(0, |(_, ty)| ty.bytes());
-                    self.seconds(ir::Rules::name(c), mesh.ranks(), c.ranks(), bytes as f64)?
+                    let kind = ir::Rules::name(c);
+                    self.seconds(Talk { kind, world: mesh.ranks(), group: c.ranks(), started }, bytes as f64)?
                 }
                 _ => 0.0,
             },
             Step::Loop(l) => {
                 let mut one = 0.0;
                 for step in &l.body {
-                    one += self.talk_of(step, mesh)?;
+                    one += self.talk_of(step, mesh, false)?;
                 }
                 match l.trip {
                     Trip::Exact(n) => one * n as f64,
@@ -315,13 +368,12 @@ impl Here {
         })
     }
 
-    /// Seconds of a collective of a kind, among groups of a world, for an operand of so many bytes.
-    fn seconds(&mut self, kind: &'static str, world: usize, group: usize, bytes: f64) -> Result<f64> {
-        let key = (kind, world, group);
+    /// Seconds of talk for an operand of so many bytes.
+    fn seconds(&mut self, key: Talk, bytes: f64) -> Result<f64> {
         if !self.talk.contains_key(&key) {
             let mut found = Vec::new();
             for size in SIZES {
-                found.push((size as f64, measured(self.way, kind, world, group, size)?));
+                found.push((size as f64, measured(self.way, key, size)?));
             }
             self.talk.insert(key, found);
         }
@@ -334,7 +386,8 @@ impl Here {
 }
 
 /// Seconds of a collective, all groups of a world at once.
-fn measured(way: Way, kind: &'static str, world: usize, group: usize, bytes: usize) -> Result<f64> {
+fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
+    let Talk { kind, world, group, started } = talk;
     let axes = [MeshAxis::new("apart", world / group), MeshAxis::new("group", group)];
     let sizes: Vec<(&str, usize)> = axes.iter().map(|a| (a.name.as_str(), a.size)).collect();
     let mesh = Mesh::new(&sizes).map_err(failed)?;
@@ -358,7 +411,10 @@ fn measured(way: Way, kind: &'static str, world: usize, group: usize, bytes: usi
                 comm.exchange("pp", &[(next, &from[..])], &mut [(next, &mut to[..from.len()])])
             }
             "message" => Ok(()),
-            _ => comm.run(&op, &ty, &from, &mut to),
+            _ => match if started { comm.start(&op, &ty, &from)? } else { None } {
+                Some(under_way) => under_way.finish(&mut to),
+                None => comm.run(&op, &ty, &from, &mut to),
+            },
         };
         once()?;
         // All ranks must do as many.

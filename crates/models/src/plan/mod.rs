@@ -27,7 +27,7 @@ use crate::model::Model;
 use crate::placing::About;
 use crate::train::division::{Division, arranged, groups};
 use crate::train::objective::{How, objective};
-use crate::train::pipeline::{self, Divided};
+use crate::train::pipeline::{self, ChunkGraphs, Divided};
 use crate::train::step::{self, Objective};
 use crate::train::{AdamW, Settings, StepSizes};
 use crate::weight::Weight;
@@ -36,8 +36,9 @@ use cpu::Cpu;
 use dist::pipeline::{Costs, Schedule, Timeline};
 use dist::{Comm, Tag, Transport};
 use ir::{DType, Mesh, Type};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What is to be trained.
 #[derive(Clone, Debug)]
@@ -144,35 +145,88 @@ fn blank(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model>
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
 
 /// A model of which nothing is known but its sizes, and what is trained of it.
-struct Prepared {
+struct Ground {
     model: Model,
     target: Objective,
     about: Vec<About>,
-    comm: Arc<Comm>,
 }
 
-fn prepare(job: &Job, mesh: &Mesh, scan: bool) -> Result<Prepared> {
-    let model = blank(&job.architecture, job.dtype, scan)?;
-    let how = How { groups: groups(mesh), scan, ..How::default() };
-    let target = objective(&model, None, &how, job.sizes.rows, job.sizes.seq)?;
-    let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
-    let about: Vec<About> = own.into_iter().chain(rest).map(About::of).collect();
-    let comm = Comm::new(Arc::new(Absent(mesh.ranks())), mesh.clone()).map_err(|e| Error::Input(e.to_string()))?;
-    Ok(Prepared { model, target, about, comm: Arc::new(comm) })
+/// Micro-batches of so many rows in so many groups; layers as a loop or one by one.
+type Key = (usize, usize, bool);
+
+/// Models as one search looks at them: meshes with the same rows begin with the same graphs.
+#[derive(Default)]
+struct Grounds {
+    grounds: Once<Ground>,
+    /// Operations of a step of one process.
+    flops: Once<f64>,
+}
+
+/// What is found out once, whoever asks first.
+struct Once<T>(Mutex<BTreeMap<Key, Place<T>>>);
+
+type Place<T> = Arc<OnceLock<std::result::Result<Arc<T>, String>>>;
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Once(Mutex::default())
+    }
+}
+
+impl<T> Once<T> {
+    fn get(&self, key: Key, find: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        let found = place.get_or_init(|| find().map(Arc::new).map_err(|e| e.to_string()));
+        found.clone().map_err(Error::Input)
+    }
+}
+
+impl Grounds {
+    fn of(&self, job: &Job, mesh: &Mesh, scan: bool) -> Result<Arc<Ground>> {
+        let groups = groups(mesh);
+        self.grounds.get((job.sizes.rows, groups, scan), || {
+            let model = blank(&job.architecture, job.dtype, scan)?;
+            let how = How { groups, scan, ..How::default() };
+            let target = objective(&model, None, &how, job.sizes.rows, job.sizes.seq)?;
+            let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
+            let about: Vec<About> = own.into_iter().chain(rest).map(About::of).collect();
+            Ok(Ground { model, target, about })
+        })
+    }
+
+    /// As many whether layers are a loop or not; a loop is quicker to look at.
+    fn flops(&self, job: &Job, mesh: &Mesh) -> Result<f64> {
+        let found = self.flops.get((job.sizes.rows, groups(mesh), true), || {
+            let ground = self.of(job, mesh, true)?;
+            let trained: Vec<usize> = (0..ground.target.trained.len()).collect();
+            Ok(count(&transform::value_and_grad(&ground.target.loss, &trained)?).flops)
+        })?;
+        Ok(*found)
+    }
+}
+
+/// A rank of a mesh that is not there.
+fn absent(mesh: &Mesh) -> Result<Arc<Comm>> {
+    let comm = Comm::new(Arc::new(Absent(mesh.ranks())), mesh.clone());
+    Ok(Arc::new(comm.map_err(|e| Error::Input(e.to_string()))?))
 }
 
 /// What a step takes on a mesh. With `exact`, activations are what the compiler plans.
 pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost> {
-    // Layers one by one where it matters which rank has which, or what the compiler makes of them; else as a loop, which is
-    // quicker to look at.
+    cost_on(&Grounds::default(), job, mesh, device, exact)
+}
+
+fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost> {
+    // Layers one by one where it matters which rank has which, or what the compiler makes of them; else as a loop.
     let scan = !exact && pipeline::axis(mesh).is_none();
-    let Prepared { model, mut target, about, comm } = prepare(job, mesh, scan)?;
+    let ground = grounds.of(job, mesh, scan)?;
+    let Ground { model, about, .. } = &*ground;
+    let (mut target, comm) = (ground.target.clone(), absent(mesh)?);
     let accumulate = job.sizes.accumulate;
-    let whole = count(&transform::value_and_grad(&target.loss, &(0..target.trained.len()).collect::<Vec<_>>())?);
     let n = target.trained.len();
     let mut cost = Cost {
         parameters: model.parameter_count(),
-        flops: whole.flops * accumulate as f64,
+        flops: grounds.flops(job, mesh)? * accumulate as f64,
         counts: Counts::default(),
         state: 0,
         activations: 0,
@@ -188,17 +242,20 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
     };
     if pipeline::axis(mesh).is_some() {
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
-        let divided = Divided::of(&target, &about, &paths, comm, job.chunks.max(1))?;
+        let divided = Divided::of(&target, about, &paths, comm, job.chunks.max(1))?;
         let ranks = pipeline::axis(mesh).map_or(1, |(_, a)| a.size);
-        // The fullest stage.
-        let stages = (0..ranks).map(|at| divided.held(at)).map(|held| (divided.param_types(&target, &held), held));
-        let Some((types, held)) = stages.max_by_key(|(types, _)| bytes(types)) else {
+        let update = |held: &[usize]| -> Result<ir::Graph> {
+            let types = divided.param_types(&target, held);
+            let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
+            let sums = divided.division.sums.of(held);
+            Ok(step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?)
+        };
+        let size = |held: &[usize]| bytes(&divided.param_types(&target, held));
+        let stages: Vec<Vec<usize>> = (0..ranks).map(|at| divided.held(at)).collect();
+        let Some(most) = stages.iter().max_by_key(|held| size(held)) else {
             return Err(Error::Input("no stages".into()));
         };
-        cost.state = 4 * bytes(&types);
-        let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
-        let sums = divided.division.sums.of(&held);
-        let updating = count(&step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?);
+        let updating = count(&update(most)?);
         let chunks = divided.chunk_graphs()?;
         let schedule =
             Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(|e| Error::Input(e.to_string()))?;
@@ -209,10 +266,15 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         // The busiest stage.
         let mut busiest = vec![(0.0, 0.0, Counts::default()); ranks];
-        let between: usize = chunks.first().map_or(0, |c| bytes(&c.0.output_types()));
-        for (i, (there, back)) in chunks.iter().enumerate() {
+        let between: usize = chunks.first().map_or(0, |c| bytes(&c.there.output_types()));
+        let mut counted: Option<(Counts, Counts)> = None;
+        for (i, ChunkGraphs { there, back, again, .. }) in chunks.iter().enumerate() {
             let last = i + 1 == chunks.len();
-            let (f, b) = (if last { Counts::default() } else { count(there) }, count(back));
+            let (f, b) = match counted.take().filter(|_| *again) {
+                Some(found) => found,
+                None => (if last { Counts::default() } else { count(there) }, count(back)),
+            };
+            counted = Some((f.clone(), b.clone()));
             let ((fc, ft), (bc, bt)) = (seconds(&f), seconds(&b));
             forward.push(fc + ft);
             backward.push(bc + bt);
@@ -237,28 +299,32 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         cost.counts = counts;
         cost.counts.add(&updating, 1.0);
         let (_, talk_of_update) = seconds(&updating);
+        let mut insides: Vec<usize> = Vec::new();
+        for c in &chunks {
+            let same = insides.last().copied().filter(|_| c.again);
+            insides.push(match (same, exact) {
+                (Some(inside), _) => inside,
+                (None, true) => arena(&c.back, c.donate.clone())?.max(arena(&c.there, Vec::new())?),
+                (None, false) => kept(&c.there)?,
+            });
+        }
+        // The fullest stage.
+        for (at, held) in stages.iter().enumerate() {
+            let updates =
+                if exact { arena(&update(held)?, (0..3 * held.len()).map(|i| (i, 2 + i)).collect())? } else { 0 };
+            let inside = insides.iter().skip(at).step_by(ranks).fold(updates, |most, own| most.max(*own));
+            let (state, activations) = (4 * size(held), inside + schedule.given(at) * between);
+            if state + activations > cost.memory() {
+                (cost.state, cost.activations) = (state, activations);
+            }
+        }
         cost.compute = compute + 7.0 * cost.state as f64 / 4.0 / device.bandwidth;
         cost.talk = talk + talk_of_update;
-        let inside = match exact {
-            true => {
-                let each = chunks.iter().enumerate().filter(|(i, _)| i % ranks == 0);
-                let arenas = each.map(|(_, (_, back))| arena(back, Vec::new())).collect::<Result<Vec<_>>>()?;
-                arenas.into_iter().max().unwrap_or(0)
-            }
-            false => chunks
-                .iter()
-                .map(|(there, _)| kept(there))
-                .collect::<ir::Result<Vec<_>>>()?
-                .into_iter()
-                .max()
-                .unwrap_or(0),
-        };
-        cost.activations = inside + schedule.kept(0) * between;
         return Ok(cost);
     }
     let sums = match mesh.ranks() {
         1 => Default::default(),
-        _ => Division::of(&mut target, &about, comm)?.sums,
+        _ => Division::of(&mut target, about, comm)?.sums,
     };
     let graph = step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?;
     let graph = arranged(&graph, target.summing.waits)?;

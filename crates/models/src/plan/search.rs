@@ -1,9 +1,10 @@
 //! Which meshes there are for so many devices, and which of them are best.
 
-use super::{Cost, Device, Job, cost};
+use super::{Cost, Device, Grounds, Job, blank, cost_on};
 use crate::error::{Error, Result};
 use ir::Mesh;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A mesh with what it takes.
 #[derive(Clone, Debug)]
@@ -75,9 +76,20 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
             }
         }
     }
+    // What can't fit even if ranks shared everything evenly needs no graphs.
+    let model = blank(&job.architecture, job.dtype, true)?;
+    let least = 16.0 * model.params.iter().filter(|p| p.trainable).map(|p| p.ty.numel()).sum::<usize>() as f64;
+    let share = |mesh: &Mesh| -> usize { mesh.axes().iter().filter(|a| a.name != "dp").map(|a| a.size).product() };
+    let small = |mesh: &Mesh| least / share(mesh) as f64 > FULL * device.memory;
+    let (none, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(mesh, _)| small(mesh));
+    if !none.is_empty() {
+        *out.refused.entry("a rank's memory is too small".into()).or_default() += none.len();
+    }
+    let grounds = Grounds::default();
+    let costs = on_all_cores(&all, |(mesh, job)| cost_on(&grounds, job, mesh, device, false));
     let mut fit = Vec::new();
-    for (mesh, job) in all {
-        match cost(&job, &mesh, device, false) {
+    for ((mesh, job), cost) in all.into_iter().zip(costs) {
+        match cost {
             Ok(cost) if cost.memory() as f64 > FULL * device.memory => {
                 *out.refused.entry("a rank's memory is too small".into()).or_default() += 1;
             }
@@ -89,4 +101,28 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
     fit.truncate(show);
     out.best = fit;
     Ok(out)
+}
+
+/// What `f` gives for each, in order.
+fn on_all_cores<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()).min(all.len().max(1));
+    let work = || {
+        let mut own = Vec::new();
+        while let Some((i, x)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, all.get(i)?))) {
+            own.push((i, f(x)));
+        }
+        own
+    };
+    let mut found: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..cores).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        let others = threads.into_iter().flat_map(|t| match t.join() {
+            Ok(found) => found,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        own.into_iter().chain(others).collect()
+    });
+    found.sort_by_key(|(i, _)| *i);
+    found.into_iter().map(|(_, r)| r).collect()
 }

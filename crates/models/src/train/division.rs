@@ -77,7 +77,10 @@ impl Division {
         // Gradients are summed once for all micro-batches, unless rows of different ranks meet somewhere: then where they arise.
         let both = |late: &[MeshAxis]| -> Result<(Graph, Graph)> {
             let one = |graph: &Graph| whole_loss(graph, &mesh, &ins, late, about.len());
-            Ok((one(&objective.loss)?, one(&objective.plain)?))
+            let loss = one(&objective.loss)?;
+            // Most models have nothing random in them.
+            let plain = if objective.plain == objective.loss { loss.clone() } else { one(&objective.plain)? };
+            Ok((loss, plain))
         };
         let (graphs, late) = match both(&division.late) {
             Ok(graphs) => (graphs, division.late.clone()),

@@ -26,6 +26,7 @@ pub(crate) fn axis(mesh: &Mesh) -> Option<(usize, MeshAxis)> {
 }
 
 /// What all chunks of a loss are for a rank of the mesh.
+#[derive(Clone)]
 struct Chain {
     chunks: Vec<(Chunk, Graph)>,
 }
@@ -77,7 +78,10 @@ impl Divided {
         let count = axis.size * each;
         let both = |late: &[MeshAxis]| -> Result<(Chain, Chain)> {
             let one = |graph: &Graph| chain(&Stages::of(graph, &layers, count)?, &division, late);
-            Ok((one(&loss)?, one(&plain)?))
+            let found = one(&loss)?;
+            // Most models have nothing random in them.
+            let without = if plain == loss { found.clone() } else { one(&plain)? };
+            Ok((found, without))
         };
         let ((chain, plain), late) = match both(&division.late) {
             Ok(found) => (found, division.late.clone()),
@@ -123,13 +127,19 @@ impl Divided {
         held.iter().map(|&p| self.division.params[p].local(mesh, &types[p])).collect()
     }
 
-    /// The graphs of all chunks: forward, and backward with the forward part in it.
-    pub(crate) fn chunk_graphs(&self) -> Result<Vec<(Graph, Graph)>> {
-        let count = self.chain.chunks.len();
-        let of = |(i, (chunk, graph)): (usize, &(Chunk, Graph))| {
-            Ok((graph.clone(), backward(graph, chunk.params.len(), chunk.takes, i + 1 == count)?))
-        };
-        self.chain.chunks.iter().enumerate().map(of).collect()
+    /// The graphs of all chunks.
+    pub(crate) fn chunk_graphs(&self) -> Result<Vec<ChunkGraphs>> {
+        let mut all: Vec<ChunkGraphs> = Vec::new();
+        for (i, (chunk, graph)) in self.chain.chunks.iter().enumerate() {
+            let (params, last) = (chunk.params.len(), i + 1 == self.chain.chunks.len());
+            let same = all.last().filter(|before| !last && before.there == *graph && before.donate.len() == params);
+            let back = match same {
+                Some(before) => before.back.clone(),
+                None => backward(graph, params, chunk.takes, last)?,
+            };
+            all.push(ChunkGraphs { again: same.is_some(), there: graph.clone(), back, donate: donated(params) });
+        }
+        Ok(all)
     }
 
     /// The axis along which losses are summed.
@@ -138,11 +148,30 @@ impl Divided {
     }
 }
 
+/// What a rank runs of a chunk.
+pub(crate) struct ChunkGraphs {
+    /// Forward.
+    pub(crate) there: Graph,
+    /// Backward, with the forward part in it.
+    pub(crate) back: Graph,
+    /// Sums of gradients that the backward pass adds to in place.
+    pub(crate) donate: Vec<(usize, usize)>,
+    /// Whether the chunk before is the same but for its parameters.
+    pub(crate) again: bool,
+}
+
+/// Sums of gradients follow the parameters, and come first among the results.
+fn donated(params: usize) -> Vec<(usize, usize)> {
+    (0..params).map(|i| (params + i, i)).collect()
+}
+
 /// The graphs of all chunks. Each takes what the one before gives as that gives it.
 fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<Chain> {
     let mesh = division.comm.mesh();
     let (mut between, mut sets): (Vec<Spec>, Vec<ir::AxisSet>) = (Vec::new(), Vec::new());
-    let mut chunks = Vec::new();
+    let mut chunks: Vec<(Chunk, Graph)> = Vec::new();
+    // What the chunk before was given, and gives: many chunks are alike.
+    let mut before: Option<(Vec<Placement>, Vec<ir::AxisSet>, Graph, Vec<Spec>, Vec<ir::AxisSet>)> = None;
     for c in 0..stages.chunks() {
         let chunk = stages.chunk(c)?;
         let last = c + 1 == stages.chunks();
@@ -160,7 +189,15 @@ fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<
             true => vec![Some(Spec::replicated())],
             false => vec![None; chunk.graph.outputs().len()],
         };
-        let (graph, specs, found) = local(&chunk.graph, mesh, &ins, &outs, late, chunk.params.len(), &sets)?;
+        let last_one = chunks.last().map(|(chunk, _)| &chunk.graph);
+        let same = |ins_before: &[Placement], sets_before: &[ir::AxisSet]| {
+            !last && ins_before == ins && sets_before == sets && last_one.is_some_and(|g| *g == chunk.graph)
+        };
+        let (graph, specs, found) = match &before {
+            Some((i, s, graph, specs, found)) if same(i, s) => (graph.clone(), specs.clone(), found.clone()),
+            _ => local(&chunk.graph, mesh, &ins, &outs, late, chunk.params.len(), &sets)?,
+        };
+        before = Some((ins, sets, graph.clone(), specs.clone(), found.clone()));
         if last && found.iter().any(|s| !s.is_empty()) {
             return Err(Error::Input(format!("the loss is not one for all ranks of {mesh}")));
         }
@@ -279,14 +316,13 @@ impl Pipeline {
             let ((chunk, graph), (plain_chunk, plain_graph)) = (&chain.chunks[number], &plain.chunks[number]);
             let (count, last) = (chunk.params.len(), number + 1 == chain.chunks.len());
             let back = backward(graph, count, chunk.takes, last)?;
-            let donate = (0..count).map(|i| (count + i, i)).collect();
             own.push(Own {
                 number,
                 params: places(&chunk.params),
                 data: graph.inputs().len() - chunk.takes - count,
                 // The last chunk's forward is part of its backward.
                 forward: if last { None } else { Some(Program::new(graph, Vec::new(), backend)?) },
-                backward: Program::new(&back, donate, backend)?,
+                backward: Program::new(&back, donated(count), backend)?,
                 plain: (places(&plain_chunk.params), Program::new(plain_graph, Vec::new(), backend)?),
             });
         }
@@ -300,6 +336,12 @@ impl Pipeline {
     pub(crate) fn arenas(&self) -> usize {
         let largest = |p: &Program| p.run.program().arena;
         self.own.iter().map(|o| largest(&o.backward).max(o.forward.as_ref().map_or(0, largest))).max().unwrap_or(0)
+    }
+
+    /// Bytes of what chunks were given that wait for the backward pass.
+    pub(crate) fn kept(&self) -> usize {
+        let largest = self.own.iter().map(|o| self.between[o.number].iter().sum::<usize>()).max();
+        self.schedule.given(self.at) * largest.unwrap_or(0)
     }
 
     /// A rank's part of a micro-batch: ids, labels, and a key if there is one.

@@ -639,7 +639,7 @@ impl<'a> Run<'a> {
 
     /// Where the time of a step goes, if that is asked for.
     fn profile(&self, watch: &mut dyn Observer) {
-        if !self.settings.profile {
+        if !self.settings.profile || !self.trainer.leads() {
             return;
         }
         let profile = Profile::new(self.trainer.program(), &self.timings, self.backend);
@@ -702,6 +702,7 @@ impl<'a> Run<'a> {
         let out = self.settings.out.clone();
         let mut files = Vec::new();
         if !self.trainer.leads() {
+            self.trainer.heads()?;
             match self.trainer.adapter()? {
                 Some(_) => {}
                 None => self.trainer.give_model()?,

@@ -21,6 +21,7 @@ pub(crate) struct Stages<'a> {
 }
 
 /// A chunk of a loss.
+#[derive(Clone)]
 pub(crate) struct Chunk {
     /// From (parameters that it uses.., ids, labels, key.., what crosses its beginning..) to what crosses its end, or the loss.
     pub(crate) graph: Graph,

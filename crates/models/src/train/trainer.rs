@@ -135,8 +135,8 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        if how.aim != Aim::Next && comm.as_ref().is_some_and(|comm| comm.mesh().ranks() > 1) {
-            return Err(Error::Input(format!("`{}` is trained in one process: leave out `--mesh`", how.aim)));
+        if how.aim != Aim::Next && comm.as_ref().is_some_and(|comm| pipeline::axis(comm.mesh()).is_some()) {
+            return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
         }
         // Ranks that don't share tokens sort each their own.
         let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
@@ -154,11 +154,15 @@ impl Trainer {
                 "moments in 8 bits are kept in one process: leave out `--mesh`, or `--optimizer-bits 8`".into(),
             ));
         }
+        let heads = target.heads.len();
         let about = || -> Vec<About> {
-            let apart = adapter.iter().flat_map(|a| a.tensors()).map(|_| About { shard: None, stacked: false });
+            let beside = |_| About { shard: None, stacked: false };
+            let apart = adapter.iter().flat_map(|a| a.tensors()).map(|_| beside(()));
             let (own, rest): (Vec<_>, Vec<_>) =
                 model.params.iter().partition(|param| adapter.is_none() && param.trainable);
-            apart.chain(own.into_iter().chain(rest).map(About::of)).collect()
+            let own = apart.chain(own.into_iter().map(About::of)).chain((0..heads).map(|_| beside(())));
+            let theirs = second.iter().flat_map(|second| &second.params);
+            own.chain(rest.into_iter().chain(theirs).map(About::of)).collect()
         };
         let comm = comm.filter(|comm| comm.mesh().ranks() > 1);
         let mut stages = None;
@@ -246,7 +250,8 @@ impl Trainer {
             // As a fresh model's matrices.
             let mut random = Random::new(0, HEAD_STREAM + k as u64);
             let values: Vec<f32> = (0..ty.numel()).map(|_| 0.02 * random.normal() as f32).collect();
-            inputs.extend(upload(backend, &[to_bytes(&values, DType::F32)])?);
+            let whole = upload(backend, &[to_bytes(&values, DType::F32)])?.remove(0);
+            inputs.push(part(names.len(), ty, whole)?);
             names.push((name.clone(), ty.clone()));
         }
         let types = &step.program().inputs;
@@ -256,7 +261,8 @@ impl Trainer {
             inputs.push(moment);
         }
         let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
-        let packed = fixed.iter().any(|i| model.parts_of(*i) != 1);
+        let theirs = |second: &Model| (0..second.params.len()).any(|i| second.parts_of(i) != 1);
+        let packed = fixed.iter().any(|i| model.parts_of(*i) != 1) || second.is_some_and(theirs);
         match &division {
             None => inputs.extend(model.upload_some(&fixed, backend)?),
             Some(_) if packed => {
@@ -272,7 +278,15 @@ impl Trainer {
             }
         }
         if let Some(second) = second {
-            inputs.extend(second.upload(backend)?);
+            let all = second.upload(backend)?;
+            match &division {
+                None => inputs.extend(all),
+                Some(_) => {
+                    for (k, (whole, param)) in all.into_iter().zip(&second.params).enumerate() {
+                        inputs.push(part(n + fixed.len() + k, &param.ty, whole)?);
+                    }
+                }
+            }
         }
         let fixed_count = inputs.len() - 3 * n - more;
         for ty in &types[inputs.len()..] {
@@ -342,7 +356,8 @@ impl Trainer {
     pub fn planned_bytes(&self) -> usize {
         let program = self.step.program();
         let arena = program.arena.max(self.pipeline.as_ref().map_or(0, Pipeline::arenas));
-        arena + program.inputs.iter().map(Type::bytes).sum::<usize>()
+        let kept = self.pipeline.as_ref().map_or(0, Pipeline::kept);
+        arena + kept + program.inputs.iter().map(Type::bytes).sum::<usize>()
     }
 
     /// How many tensors of the state are updated in place, of how many.
@@ -421,13 +436,12 @@ impl Trainer {
         }
     }
 
-    /// Matrices that were trained beside the model, by name.
+    /// Matrices that were trained beside the model, by name; of several ranks all ask, and the one that leads has them.
     pub fn heads(&self) -> Result<Vec<NamedTensor>> {
         let first = self.names.len() - self.heads;
         let mut found = Vec::new();
         for (i, (name, ty)) in self.names.iter().enumerate().skip(first) {
-            let mut bytes = vec![0; ty.bytes()];
-            self.bindings.inputs[i].read(0, &mut bytes)?;
+            let bytes = self.whole(self.input_of(0, i), i, ty)?;
             found.push(NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: DType::F32, bytes });
         }
         Ok(found)

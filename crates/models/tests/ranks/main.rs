@@ -1,6 +1,8 @@
 //! Training on several ranks, each a thread of this process: losses against one process, equal bits on repetition, traffic
 //! against theory, memory, states that go from mesh to mesh.
 
+mod aims;
+mod experts;
 mod nested;
 mod times;
 
@@ -369,24 +371,33 @@ fn plans_say_what_ranks_hold_and_send() {
     use models::plan::{DEVICES, Job, cost};
     let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
     let pairs = [("d_model", 64), ("n_layers", 2), ("d_ff", 128)];
-    let meshes =
-        ["dp=2", "dp=4", "tp=2", "fsdp=2", "fsdp=4", "sp=2", "dp=2,tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "dp=2,sp=2"];
+    let meshes = [
+        "dp=2",
+        "dp=4",
+        "tp=2",
+        "fsdp=2",
+        "fsdp=4",
+        "sp=2",
+        "dp=2,tp=2",
+        "fsdp=2,tp=2",
+        "dp=2,fsdp=2",
+        "dp=2,sp=2",
+        "pp=2",
+        "dp=2,pp=2",
+    ];
     for mesh in meshes {
+        let sizes = StepSizes { accumulate: if mesh.contains("pp") { 4 } else { 1 }, ..sizes };
         let ran = on_mesh(mesh, &|| llama(&pairs), sizes, None, 0..1);
+        let held = ran.iter().map(|r| r.bytes).max().unwrap();
         let job = Job { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
         let planned = cost(&job, &Mesh::parse(mesh).unwrap(), &DEVICES[0], true);
         let planned = planned.unwrap_or_else(|e| panic!("{mesh}: {e}"));
         let off = |got: f64, want: f64| (got - want).abs() / want;
-        let memory = off(planned.memory() as f64, ran[0].bytes as f64);
+        let memory = off(planned.memory() as f64, held as f64);
         let sent = off(planned.counts.sent(), ran[0].sent as f64);
-        println!(
-            "{mesh}: memory {} of {}, sent {} of {}",
-            planned.memory(),
-            ran[0].bytes,
-            planned.counts.sent(),
-            ran[0].sent
-        );
-        assert!(memory < 0.05, "{mesh}: {} bytes planned, {} held", planned.memory(), ran[0].bytes);
-        assert!(sent < 0.01, "{mesh}: {} bytes planned, {} sent", planned.counts.sent(), ran[0].sent);
+        println!("{mesh}: memory {} of {}, sent {} of {}", planned.memory(), held, planned.counts.sent(), ran[0].sent);
+        assert!(memory < 0.05, "{mesh}: {} bytes planned, {held} held", planned.memory());
+        // What stages tell each other differs from rank to rank.
+        assert!(mesh.contains("pp") || sent < 0.01, "{mesh}: {} planned, {} sent", planned.counts.sent(), ran[0].sent);
     }
 }

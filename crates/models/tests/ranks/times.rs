@@ -4,11 +4,17 @@ use super::*;
 use models::plan::{Here, Job, Way};
 use std::time::Instant;
 
-/// Seconds of a step on a mesh of threads: the median, of the slowest rank.
-fn measured(mesh: &str, model: &(dyn Fn() -> Model + Sync), sizes: StepSizes, overlaps: bool, count: usize) -> f64 {
+/// Seconds of a step on a mesh of threads, and bytes: the median of the slowest rank, those of the fullest.
+fn measured(
+    mesh: &str,
+    model: &(dyn Fn() -> Model + Sync),
+    sizes: StepSizes,
+    overlaps: bool,
+    count: usize,
+) -> (f64, usize) {
     let mesh = Mesh::parse(mesh).unwrap();
     let transports = std::sync::Mutex::new(local::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
-    let times: Vec<f64> = std::thread::scope(|scope| {
+    let found: Vec<(f64, usize)> = std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (mesh, transports) = (&mesh, &transports);
             scope.spawn(move || {
@@ -26,18 +32,20 @@ fn measured(mesh: &str, model: &(dyn Fn() -> Model + Sync), sizes: StepSizes, ov
                 }
                 all.remove(0);
                 all.sort_by(f64::total_cmp);
-                all[all.len() / 2]
+                (all[all.len() / 2], trainer.planned_bytes())
             })
         };
         let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
         all.into_iter().map(|t| t.join().unwrap()).collect()
     });
-    times.iter().fold(0.0, |a: f64, b| a.max(*b))
+    found.iter().fold((0.0, 0), |(a, b): (f64, usize), (c, d)| (a.max(*c), b.max(*d)))
 }
 
 #[test]
 fn plans_foretell_the_time_of_a_step() {
-    let long = std::env::var("TENSORLOOM_TIMES").is_ok();
+    // All meshes, or some by number: `TENSORLOOM_TIMES=0-4`.
+    let asked = std::env::var("TENSORLOOM_TIMES").ok();
+    let long = asked.is_some();
     let wide = [("vocab_size", 512), ("d_model", 128), ("n_layers", 4), ("d_ff", 384), ("max_seq", 64)];
     let small = [("vocab_size", 48), ("d_model", 32), ("n_layers", 4), ("d_ff", 48), ("max_seq", 64)];
     let pairs = if long { wide } else { small };
@@ -55,16 +63,25 @@ fn plans_foretell_the_time_of_a_step() {
     ];
     let mut here = Here::new(Way::Threads);
     let mut worst: f64 = 0.0;
-    println!("| mesh | foretold ms | measured ms | ratio | computing | talking | waiting |");
-    for (mesh, accumulate) in if long { &meshes[..] } else { &meshes[..1] } {
+    println!("| mesh | foretold ms | measured ms | ratio | computing | talking | waiting | memory |");
+    let range =
+        asked.as_deref().and_then(|a| a.split_once('-')).and_then(|(a, b)| Some(a.parse().ok()?..=b.parse().ok()?));
+    let chosen = match range {
+        Some(range) => &meshes[range],
+        None if long => &meshes[..],
+        None => &meshes[..1],
+    };
+    for (mesh, accumulate) in chosen {
         let sizes = StepSizes { rows: 8, seq: if long { 64 } else { 16 }, accumulate: *accumulate };
         let job = Job { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
         let parsed = Mesh::parse(mesh).unwrap();
         // In turns, so that what else the machine does touches both.
-        let (mut ratios, mut shown) = (Vec::new(), None);
+        let (mut ratios, mut shown, mut held) = (Vec::new(), None, 0.0);
         for _ in 0..if long { 3 } else { 1 } {
             let cost = here.cost(&job, &parsed).unwrap_or_else(|e| panic!("{mesh}: {e}"));
-            let real = measured(mesh, &|| llama(&pairs), sizes, true, if long { 13 } else { 3 });
+            let (real, bytes) = measured(mesh, &|| llama(&pairs), sizes, true, if long { 13 } else { 3 });
+            held = cost.memory() as f64 / bytes as f64;
+            assert!((held - 1.0).abs() < 0.05, "{mesh}: {} bytes planned, {bytes} held", cost.memory());
             assert!(cost.seconds() > 0.0 && real > 0.0);
             ratios.push(cost.seconds() / real);
             shown = Some((cost, real));
@@ -73,7 +90,7 @@ fn plans_foretell_the_time_of_a_step() {
         let ratio = ratios[ratios.len() / 2];
         let (cost, real) = shown.unwrap();
         println!(
-            "| {mesh} | {:.2} | {:.2} | {ratio:.2} | {:.2} | {:.2} | {:.2} |",
+            "| {mesh} | {:.2} | {:.2} | {ratio:.2} | {:.2} | {:.2} | {:.2} | {held:.3} |",
             1e3 * cost.seconds(),
             1e3 * real,
             1e3 * cost.compute,

@@ -7,6 +7,7 @@ mod layout;
 mod marks;
 mod rules;
 mod segments;
+mod travel;
 mod twins;
 
 pub use layout::{Cut, Layout};
@@ -120,6 +121,12 @@ struct Partitioner<'m> {
     sums: BTreeMap<Value, (Value, Vec<MeshAxis>)>,
     /// Values of which a rank's own rows are at hand.
     rows: BTreeMap<Value, twins::Rows>,
+    /// Rows that were taken of a value that ranks share by rows.
+    taken: BTreeMap<Value, travel::Taken>,
+    /// Where what ranks add to a sum is not zero.
+    supports: BTreeMap<Value, travel::Support>,
+    /// Parts of sums over ranks that may be summed further first.
+    late: BTreeMap<Value, travel::Late>,
 }
 
 /// How a value was made that can be made again in parts.
@@ -140,6 +147,9 @@ impl<'m> Partitioner<'m> {
             made: BTreeMap::new(),
             sums: BTreeMap::new(),
             rows: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            supports: BTreeMap::new(),
+            late: BTreeMap::new(),
         }
     }
 

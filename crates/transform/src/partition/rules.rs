@@ -230,6 +230,9 @@ impl Partitioner<'_> {
 
     /// Each rank reduces its part; then ranks along what was cut reduce together.
     fn reduce(&mut self, r: &Reduce, x: &Placed, ty: &Type) -> Result<Vec<Placed>> {
+        if let Some(found) = self.added_first(r, x, ty)? {
+            return Ok(vec![found]);
+        }
         let kind = match r.kind {
             ReduceKind::Sum => Some(CollectiveKind::Sum),
             ReduceKind::Max => Some(CollectiveKind::Max),
@@ -358,11 +361,22 @@ impl Partitioner<'_> {
             a.value = rows.own;
         }
         let mut offsets = self.place(&args[2], &wants[2])?.value;
+        let mut read = None;
         if by_groups {
             // A rank's groups begin and end where they do among all.
             let (count, axes) = (args[1].ty.shape[n], groups.mesh_axes(self.mesh));
             // Offsets that fall are made to rise, and a rank sees some of them.
             offsets = self.b.cumulative(ReduceKind::Max, offsets, n, false)?;
+            if over == groups.axes {
+                let support = self.read_by(offsets, args[0].ty.shape[n], groups.parts(self.mesh))?;
+                let known = args[0].layout == wants[0] && !self.rows.contains_key(&args[0].value);
+                if let (true, Some(own)) = (known, self.travelled(args[0].value, support, &groups)?) {
+                    a.value = own;
+                    let rows = Rows { own, offsets: args[2].value, axes: over.clone(), at: n };
+                    self.rows.insert(args[0].value, rows);
+                }
+                read = Some(support);
+            }
             let starts = self.b.slice_axis(offsets, n, 0, count)?;
             let ends = self.b.slice_axis(offsets, n, 1, count + 1)?;
             let starts = self.b.collective(CollectiveKind::Part { dim: n }, starts, &axes)?;
@@ -378,6 +392,7 @@ impl Partitioner<'_> {
             if by_groups && over == groups.axes {
                 self.rows.insert(value, Rows { own, offsets: args[2].value, axes: over, at: n });
             }
+            self.supports.extend(read.map(|read| (value, read)));
         }
         Ok(vec![Placed { value, ty: ty.clone(), layout }])
     }
@@ -421,9 +436,11 @@ impl Partitioner<'_> {
                 sizes[a] /= x.layout[a].parts(self.mesh);
             }
         }
-        let (x, indices) = (self.place(x, &of_x)?, self.place(indices, &of_indices)?);
+        let (given, indices) = (x, self.place(indices, &of_indices)?);
+        let x = self.place(given, &of_x)?;
         let op = Gather { slice_sizes: sizes, ..g.clone() };
         let value = self.b.one(op.into(), &[x.value, indices.value])?;
+        self.took(g, given, &of_x, &indices, value);
         Ok(vec![Placed { value, ty: ty.clone(), layout }])
     }
 

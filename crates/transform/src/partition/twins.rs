@@ -35,6 +35,7 @@ impl Partitioner<'_> {
     /// Writes what follows from the other forms of an op's operands.
     pub(super) fn follow(&mut self, op: &Op, args: &[Placed], outs: &[Placed], types: &[Type]) -> Result<()> {
         self.follow_sum(op, args, outs, types)?;
+        self.later(op, args, outs, types)?;
         self.follow_rows(op, args, outs, types)
     }
 
@@ -52,9 +53,26 @@ impl Partitioner<'_> {
         let mut with: Vec<Placed> = args.to_vec();
         with[k].value = part;
         let found = self.rule(op, with, types)?;
-        if found[0].layout == outs[0].layout && found[0].value != outs[0].value {
-            self.sums.insert(outs[0].value, (found[0].value, axes));
+        if found[0].layout != outs[0].layout || found[0].value == outs[0].value {
+            return Ok(());
         }
+        self.sums.insert(outs[0].value, (found[0].value, axes));
+        let Some(support) = self.supports.get(&args[k].value).copied() else { return Ok(()) };
+        let behind = match op {
+            Op::Gather(g) => {
+                let mut axes = g.dims.operand_batch.iter().zip(&g.dims.index_batch);
+                let alike = axes.all(|(&x, &i)| args[0].layout[x] == args[1].layout[i]);
+                match alike && args[1].layout.last().is_some_and(Cut::is_whole) {
+                    true => self.supported_rows(g, support, args[1].value)?,
+                    false => None,
+                }
+            }
+            op => {
+                let to = self.b.ty(found[0].value);
+                self.supported(op, support, &to)?
+            }
+        };
+        self.supports.extend(behind.map(|behind| (outs[0].value, behind)));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! `Cuda`: the backend.
 
 use super::blas::Blas;
+use super::collective::{Collectives, Talk};
 use super::device::Device;
 use super::dnn::Dnn;
 use super::event::{Event, Stopwatch};
@@ -15,7 +16,7 @@ use super::strided::Text;
 use crate::grid::Limits;
 use crate::library::{self, Means};
 use compiler::loops::Kernel;
-use compiler::program::{Class, KernelArg, Step, Trip};
+use compiler::program::{BufferId, Class, KernelArg, Place, Step, Trip};
 use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Program, Result, Runs, Target, Timing};
 use ir::ops::Composite;
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) host: Arc<dyn Backend>,
     /// Whether programs are recorded as graphs.
     pub(crate) records: bool,
+    /// The way to other ranks' devices.
+    pub(crate) talk: Option<Arc<dyn Collectives>>,
 }
 
 impl Inner {
@@ -60,14 +63,24 @@ impl Cuda {
         Cuda::with_options(ordinal, host, true)
     }
 
+    /// Opens a device whose programs talk to those of other ranks; what `talk` can't compute goes through `host`, which needs a
+    /// communicator for it.
+    pub fn talking(ordinal: usize, host: Arc<dyn Backend>, talk: Arc<dyn Collectives>) -> Result<Cuda> {
+        Cuda::made(ordinal, host, true, Some(talk))
+    }
+
     /// Opens a device; `records` says whether programs that run again and again over the same memory are recorded and
     /// replayed as CUDA graphs.
     pub fn with_options(ordinal: usize, host: Arc<dyn Backend>, records: bool) -> Result<Cuda> {
+        Cuda::made(ordinal, host, records, None)
+    }
+
+    fn made(ordinal: usize, host: Arc<dyn Backend>, records: bool, talk: Option<Arc<dyn Collectives>>) -> Result<Cuda> {
         let device = Device::open(ordinal)?;
         let kernels = Kernels::new(&device.context, super::prelude())?;
         let blas = Blas::open(&device)?;
         let target = target();
-        Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, dnn: OnceLock::new(), host, records }), target })
+        Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, dnn: OnceLock::new(), host, records, talk }), target })
     }
 
     /// Memory in use.
@@ -115,6 +128,14 @@ impl Cuda {
             )
         };
         self.inner.device.context.check(code, || "cuLaunchKernel of trap_now".into())
+    }
+
+    /// Whether a collective goes from device to device.
+    fn talks(&self, op: &Op, args: &[Type]) -> bool {
+        let Op::Collective(c) = op else { return false };
+        let place = Place::of(BufferId(0));
+        let arg = args.first().map(|ty| (&place, ty));
+        self.inner.talk.is_some() && Talk::of(c, arg, &place, 0).is_ok_and(|found| found.is_some())
     }
 
     fn own<'b>(&self, b: &'b dyn DeviceBuffer) -> Result<&'b CudaBuffer> {
@@ -242,7 +263,7 @@ impl Backend for Cuda {
     }
 
     fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        let own = load::own(self.inner.device.context.capability, op, args);
+        let own = load::own(self.inner.device.context.capability, op, args) || self.talks(op, args);
         if own || library::takes(op, args, &means()) { Runs::Here } else { Runs::Host }
     }
 

@@ -136,7 +136,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn address(&self, p: &Place, at: &Position) -> u64 {
+    pub(super) fn address(&self, p: &Place, at: &Position) -> u64 {
         let buffer = match p.slot {
             Slot::Fixed(b) => b,
             Slot::Alternating(level, even, odd) => {
@@ -161,7 +161,7 @@ impl Run<'_> {
 
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         let context = &self.loaded.inner.device.context;
-        if matches!(step, Ready::Host(_) | Ready::Copy { .. } | Ready::Zero { .. }) {
+        if matches!(step, Ready::Host(_) | Ready::Talk(_) | Ready::Copy { .. } | Ready::Zero { .. }) {
             self.follows.set(false);
         }
         match step {
@@ -181,6 +181,7 @@ impl Run<'_> {
                 let results = h.run(&operands)?;
                 (h.outs.iter().zip(results)).try_for_each(|((p, _), data)| device.write(self.address(p, at), &data))
             }
+            Ready::Talk(talk) => talk.run(self, at),
             Ready::Copy { from, to, bytes } => {
                 device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)
             }

@@ -4,6 +4,7 @@ use super::Inner;
 use super::backend::means;
 use super::blas::{Call, Plan};
 use super::classes::ALIGN;
+use super::collective::Talk;
 use super::dnn::{self, ReadyDnn};
 use super::gemm::{self, Mapped};
 use super::kernels::Function;
@@ -38,6 +39,8 @@ pub(crate) enum Ready {
     /// A product of fp8 codes.
     Narrow(Box<ReadyNarrow>),
     Host(Box<Host>),
+    /// With other ranks.
+    Talk(Box<Talk>),
     Copy {
         from: Place,
         to: Place,
@@ -226,7 +229,7 @@ fn launches(steps: &[Ready]) -> Option<usize> {
             Ready::Kernel(_) | Ready::Copy { .. } | Ready::Zero { .. } => 1,
             Ready::Kernels(launches) => launches.len(),
             Ready::Product(_) | Ready::Narrow(_) | Ready::Dnn(_) => 1,
-            Ready::Host(_) | Ready::Branch { .. } => return None,
+            Ready::Host(_) | Ready::Talk(_) | Ready::Branch { .. } => return None,
             Ready::Loop { trip: ReadyTrip::Exact(n), body, after, .. } => {
                 launches(body)?.saturating_mul(*n).saturating_add(after.len())
             }
@@ -369,6 +372,9 @@ impl Loader<'_> {
             }
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                if let Some(talk) = self.talk(op, args, outs)? {
+                    return Ok(Ready::Talk(Box::new(talk)));
+                }
                 if let Some(narrow) = Narrow::of(op, &types) {
                     return Ok(Ready::Narrow(Box::new(self.narrow(&narrow, args, &outs[0].0)?)));
                 }
@@ -405,6 +411,20 @@ impl Loader<'_> {
                 Ready::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
             }
         })
+    }
+
+    /// A collective on the device, where it has a way to the others.
+    fn talk(&mut self, op: &Op, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Result<Option<Talk>> {
+        let (Op::Collective(op), Some(others)) = (op, &self.inner.talk) else { return Ok(None) };
+        let named = |p: ir::Problem| Error::Backend(format!("{}: {p}", ir::Rules::name(op)));
+        others.mesh().set(&op.axes).map_err(named)?;
+        let me = others.mesh().index(others.rank(), &op.axes);
+        let Some(talk) = Talk::of(op, args.first().map(|(p, t)| (p, t)), &outs[0].0, me)? else { return Ok(None) };
+        if talk.needs_others() {
+            others.prepare(&op.axes)?;
+        }
+        self.scratch = self.scratch.max(talk.scratch());
+        Ok(Some(talk))
     }
 
     fn routine(&mut self, routine: Routine, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Ready {

@@ -3,6 +3,7 @@
 mod backend;
 mod blas;
 mod classes;
+mod collective;
 mod context;
 mod cubins;
 mod device;
@@ -25,8 +26,10 @@ mod strided;
 
 pub use backend::Cuda;
 pub(crate) use backend::Inner;
+pub use collective::Collectives;
 pub use memory::CudaBuffer;
 pub use offline::Offline;
+pub use open::find_library;
 pub use pool::Usage;
 
 use crate::grid;

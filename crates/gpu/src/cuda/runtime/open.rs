@@ -99,6 +99,11 @@ fn found(name: &str, present: impl Fn() -> bool) -> bool {
     false
 }
 
+/// A library of NVIDIA's by its file's name, in the usual folders.
+pub fn find_library(file: &str) -> Option<PathBuf> {
+    folders().into_iter().map(|f| f.join(file)).find(|f| f.exists())
+}
+
 /// Where toolkits, Python's packages and conda put CUDA's libraries.
 fn folders() -> Vec<PathBuf> {
     let mut all = Vec::new();

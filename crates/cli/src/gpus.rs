@@ -1,0 +1,70 @@
+//! GPUs of several ranks: their collectives go from device to device through NCCL, or through the hosts where that is missing.
+
+use crate::output::errln;
+use compiler::Backend;
+use dist::Comm;
+use dist::groups::Groups;
+use dist::nccl::Nccl;
+use gpu::cuda::{Collectives, Cuda};
+use ir::ops::Collective;
+use ir::{Mesh, MeshAxis, Type};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// NCCL's groups for the CUDA backend.
+struct Devices(Groups);
+
+impl Collectives for Devices {
+    fn mesh(&self) -> &Mesh {
+        self.0.comm().mesh()
+    }
+
+    fn rank(&self) -> usize {
+        self.0.comm().rank()
+    }
+
+    fn prepare(&self, axes: &[MeshAxis]) -> compiler::Result<()> {
+        self.0.join(axes).map_err(|e| {
+            compiler::Error::Backend(format!(
+                "{e}; NCCL needs a GPU for each rank: TENSORLOOM_NCCL=off sends through the hosts instead"
+            ))
+        })
+    }
+
+    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
+        // SAFETY: by the caller's promise; what gets nothing is zero already.
+        let done = unsafe { self.0.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
+        done.map_err(compiler::Error::from)
+    }
+}
+
+/// The GPU of a rank; `host` runs what it lacks, and talks where NCCL can't.
+pub(crate) fn open(ordinal: usize, host: Arc<dyn Backend>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, String> {
+    let opened = match nccl(comm)? {
+        Some(nccl) => Cuda::talking(ordinal, host, Arc::new(Devices(Groups::new(nccl, comm.clone())))),
+        None => Cuda::open(ordinal, host),
+    };
+    Ok(Arc::new(opened.map_err(|e| e.to_string())?))
+}
+
+/// NCCL, unless it is turned off or not installed on every rank's machine: ranks must go the same way.
+fn nccl(comm: &Comm) -> Result<Option<Arc<Nccl>>, String> {
+    let found = match std::env::var("TENSORLOOM_NCCL").as_deref() {
+        Ok("off") => Err("TENSORLOOM_NCCL=off".to_string()),
+        Ok(_) => Nccl::open().map_err(|e| e.to_string()),
+        Err(_) => Nccl::open()
+            .or_else(|e| match gpu::cuda::find_library("libnccl.so.2") {
+                Some(file) => Nccl::load(&file.to_string_lossy()),
+                None => Err(e),
+            })
+            .map_err(|e| e.to_string()),
+    };
+    if comm.any(found.is_err()).map_err(|e| e.to_string())? {
+        if comm.rank() == 0 {
+            let why = found.err().unwrap_or_else(|| "another rank has no NCCL".into());
+            errln!("loom: GPUs talk through their hosts: {why}");
+        }
+        return Ok(None);
+    }
+    found.map(Some)
+}
