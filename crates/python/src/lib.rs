@@ -101,21 +101,3 @@ fn vsla(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let version = unsafe { std::ffi::CStr::from_ptr(vsla_capi::version::vsla_version()) };
     m.add("_vsla_version", version.to_string_lossy())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::without_places;
-
-    #[test]
-    fn places_are_taken_out() {
-        for (text, want) in [
-            ("add(f32[2], f32[3]): no (at crates/python/src/tensor.rs:106:53)", "add(f32[2], f32[3]): no"),
-            ("zeros (at /a folder/out/calls.rs:3:4): -1 is no size", "zeros: -1 is no size"),
-            ("log at src/np.rs:1:2 makes NaN of operands", "log makes NaN of operands"),
-            ("a (at x.rs:1:2) and b (at y.rs:3:4)", "a and b"),
-            ("nothing (at all)", "nothing (at all)"),
-        ] {
-            assert_eq!(without_places(text), want);
-        }
-    }
-}
