@@ -150,6 +150,38 @@ int main(int, char **argv) {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// The book's snippets as programs: what they include in front, the rest in `main`.
+#[test]
+fn the_book_s_snippets_are_programs() {
+    let folder = folder("book");
+    std::fs::create_dir_all(folder.join("story")).unwrap();
+    let program = folder.join("story/my_model.loom");
+    story(&program);
+    std::fs::write(
+        folder.join("my_model.h"),
+        "#include \"tensorloom.h\"\n#include <stdio.h>\n\
+         static loom_status my_model_open(uint32_t threads, loom_program **out) { return loom_program_open(\"story/my_model.loom\", threads, out); }\n\
+         static int32_t ids[24];\nstatic float logits[1 << 20];\n",
+    )
+    .unwrap();
+    let page = std::fs::read_to_string(root().join("../../book/src/c.md")).unwrap();
+    let mut seen = 0;
+    for (fence, cpp) in [("```c\n", false), ("```cpp\n", true)] {
+        for snippet in page.split(fence).skip(1).map(|s| s.split("```").next().unwrap()) {
+            let (front, rest): (Vec<&str>, Vec<&str>) = snippet.lines().partition(|l| l.starts_with("#include"));
+            let text = format!("{}\nint main(void) {{\n{}\nreturn 0;\n}}\n", front.join("\n"), rest.join("\n"));
+            let source = folder.join(if cpp { "snippet.cpp" } else { "snippet.c" });
+            std::fs::write(&source, text).unwrap();
+            let exe = folder.join("snippet");
+            built(&source, &exe, cpp);
+            run("snippet", Command::new(&exe).current_dir(&folder));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn the_header_is_valid_and_names_what_is_exported() {
     let header = root().join("include/tensorloom.h");

@@ -271,6 +271,52 @@ fn run_takes_a_graph_through_every_transform_on_both_devices() {
     refused(&["run", bad.to_str().unwrap(), "--in", file, "--out", out], &["mull", "2:"]);
 }
 
+/// Every `loom` command of the documents names a command that there is, and options that it has.
+#[test]
+fn commands_of_the_documents_are_known() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec![root.join("README.md")];
+    for folder in ["docs", "docs/conformance", "book/src"] {
+        pages.extend(std::fs::read_dir(root.join(folder)).expect("a folder").flatten().map(|f| f.path()));
+    }
+    pages.extend(
+        std::fs::read_dir(root.join("crates")).expect("a folder").flatten().map(|f| f.path().join("README.md")),
+    );
+    pages.retain(|p| p.extension().is_some_and(|e| e == "md") && p.exists());
+    pages.sort();
+    let mut helps: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for page in pages {
+        let page_text = std::fs::read_to_string(&page).expect("a page");
+        let mut fence: Option<&str> = None;
+        for line in page_text.lines() {
+            if let Some(kind) = line.trim_start().strip_prefix("```") {
+                fence = if fence.is_some() { None } else { Some(kind) };
+                continue;
+            }
+            if fence != Some("sh") || !line.starts_with("loom ") {
+                continue;
+            }
+            let words = line.split(" #").next().unwrap_or("").split_whitespace();
+            let words: Vec<&str> = words.take_while(|w| !["|", ">", "&&", "&"].contains(w)).collect();
+            // `launch` and `profile` run another command.
+            let at = words.iter().rposition(|w| *w == "loom").unwrap_or(0) + 1;
+            let at = if words.get(at) == Some(&"profile") { at + 1 } else { at };
+            let Some(name) = words.get(at) else { continue };
+            let help = helps.entry(name.to_string()).or_insert_with(|| text(&loom(&[name, "--help"]).stdout));
+            let known = |o: &str| help.split(|c: char| !c.is_alphanumeric() && c != '-').any(|w| w == o);
+            let options = words[at..].iter().filter(|w| w.starts_with("--")).map(|w| w.split('=').next().unwrap_or(w));
+            let bad: Vec<&str> = options.filter(|o| !known(o)).collect();
+            if help.is_empty() || !bad.is_empty() {
+                wrong.push(format!("{}: `{line}`: {name} {bad:?}", page.display()));
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn help_is_short_and_shells_are_served() {
     let good = |args: &[&str]| {

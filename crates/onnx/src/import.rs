@@ -11,6 +11,7 @@ use crate::proto::{
     TypeProto, TypeValue,
 };
 use crate::tensor::{self, External, NoExternal};
+use crate::weight::{self, Key, Weights};
 use ir::{Build, DType, Graph, Literal, Loc, Type, Value};
 use prost::Message;
 use std::collections::HashMap;
@@ -82,7 +83,14 @@ pub fn import_with(bytes: &[u8], options: &Options, external: &dyn External) -> 
 /// Imports a model that has been read.
 pub fn import_model(model: &ModelProto, options: &Options, external: &dyn External) -> Result<Imported> {
     let graph = model.graph.as_ref().ok_or_else(|| Error::Format("there is no graph in it".into()))?;
-    Importer::new(model, options, external).run(graph).map_err(Error::of_model)
+    let importer = Importer::new(model, options, external);
+    let mut weights = Weights { functions: &importer.functions, known: HashMap::new(), deepest: MOST_DEPTH };
+    if weights.of(&graph.node, 0) > MOST_NODES {
+        return Err(Error::Model(format!(
+            "more than {MOST_NODES} nodes, or more than {MOST_DEPTH} functions inside of each other, when its functions are written out"
+        )));
+    }
+    importer.run(graph).map_err(Error::of_model)
 }
 
 /// Names that a list of nodes sees.
@@ -117,7 +125,7 @@ pub(crate) struct Body {
 
 pub(crate) struct Importer<'m> {
     model: &'m ModelProto,
-    functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
+    functions: HashMap<Key<'m>, &'m FunctionProto>,
     pub(crate) options: &'m Options,
     external: &'m dyn External,
     frames: Vec<Frame>,
@@ -127,7 +135,7 @@ pub(crate) struct Importer<'m> {
 
 /// Elements of a type if no axis were empty.
 fn room(ty: &Type) -> usize {
-    ty.shape.iter().map(|&d| d.max(1)).product()
+    ty.shape.iter().fold(1, |n: usize, &d| n.saturating_mul(d.max(1)))
 }
 
 /// A name for messages.
@@ -528,8 +536,8 @@ impl<'m> Importer<'m> {
             });
         }
         self.fold().b.loc = Loc::File(Arc::new((label.to_string(), 0, 0)));
-        let domain = if text(&node.domain) == "ai.onnx" { "" } else { text(&node.domain) };
-        let key = (domain, text(&node.op_type), text(&node.overload));
+        let key = weight::key(node);
+        let domain = key.0;
         let outs = match self.functions.get(&key).copied() {
             Some(function) => self.call(function, node, args)?,
             None => {

@@ -30,6 +30,7 @@ mod ops;
 mod options;
 pub mod proto;
 pub mod tensor;
+mod weight;
 
 pub use elem::{Elem, SmallFloat};
 pub use error::{Error, Result};

@@ -87,6 +87,13 @@ impl<'m> Cx<'_, 'm> {
         self.attr(name).map(|a| a.ints.as_slice())
     }
 
+    /// An integer that counts something: from 1 to 2²⁰, so that counts may be multiplied.
+    pub(crate) fn count(&self, name: &str, default: i64) -> Result<usize> {
+        let n = self.int(name, default);
+        let fits = usize::try_from(n).ok().filter(|n| (1..=1 << 20).contains(n));
+        fits.ok_or_else(|| Error::here(format!("the attribute {name} is {n}; a number from 1 to 2²⁰ is needed")))
+    }
+
     /// Integers that are amounts: small enough to be added up.
     pub(crate) fn amounts(&self, name: &str) -> Result<Option<Vec<i64>>> {
         let Some(list) = self.ints(name) else { return Ok(None) };
@@ -244,6 +251,12 @@ impl<'m> Cx<'_, 'm> {
             Elem::from_number(number).ok_or_else(|| Error::here(format!("element type {number} is not known")))?;
         Ok((self.imp.dtype(elem)?, elem.is_carried().then_some(elem)))
     }
+}
+
+/// How many elements sizes are together, where no tensor has them yet.
+pub(crate) fn total(sizes: &[usize]) -> Result<usize> {
+    let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    n.filter(|&n| n <= MOST as usize).ok_or_else(|| Error::here(format!("sizes {sizes:?} are too large together")))
 }
 
 /// An axis counted from either end.

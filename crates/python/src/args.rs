@@ -3,7 +3,7 @@
 use crate::dtype::dtype;
 use crate::make::tensor_from;
 use crate::tensor::PyTensor;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
 use tensorloom::fft::Complex;
@@ -29,7 +29,8 @@ impl<'py> Args<'py> {
     where
         for<'a> <T as FromPyObject<'a, 'py>>::Error: Into<PyErr>,
     {
-        self.at(i)?.extract::<T>().map_err(Into::into)
+        let x = self.at(i)?;
+        x.extract::<T>().map_err(|e| sized(e.into(), &x))
     }
 
     pub(crate) fn tensor(&self, i: usize) -> PyResult<Tensor> {
@@ -70,7 +71,7 @@ impl<'py> Args<'py> {
         if let Ok(one) = x.extract::<T>() {
             return Ok(vec![one]);
         }
-        x.try_iter()?.map(|e| e?.extract::<T>().map_err(Into::into)).collect()
+        x.try_iter()?.map(|e| e?.extract::<T>().map_err(|e| sized(e.into(), &x))).collect()
     }
 
     pub(crate) fn maybe_list<T: for<'a> FromPyObject<'a, 'py>>(&self, i: usize) -> PyResult<Option<Vec<T>>>
@@ -147,6 +148,14 @@ impl<'py> Args<'py> {
             "wrap" => Ok(PadMode::Wrap),
             m => Err(PyValueError::new_err(format!("mode {m:?}; use constant, edge, reflect, symmetric or wrap"))),
         }
+    }
+}
+
+/// A size or a count that is negative, or too large for any, is a wrong value.
+fn sized(e: PyErr, x: &Bound<'_, PyAny>) -> PyErr {
+    match e.is_instance_of::<PyOverflowError>(x.py()) {
+        true => PyValueError::new_err(format!("{x} is no size, count or axis: it is negative or too large")),
+        false => e,
     }
 }
 

@@ -57,6 +57,12 @@ impl PyDType {
         }
     }
 
+    /// NumPy's type of this name, by which NumPy takes this one for its own: `np.zeros(3, dtype=x.dtype)`.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        crate::tensor::numpy_dtype(py, self.0)
+    }
+
     fn __repr__(&self) -> String {
         name(self.0).to_string()
     }

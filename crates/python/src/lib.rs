@@ -22,14 +22,15 @@ mod window;
 
 use pyo3::prelude::*;
 
+// Named after the package that people import them from, so that workers can send them home in a pickle.
 pyo3::create_exception!(
-    _tensorloom,
+    tensorloom,
     TensorError,
     pyo3::exceptions::PyValueError,
     "An operation doesn't fit its operands; the message names the op and the shapes."
 );
 pyo3::create_exception!(
-    _tensorloom,
+    tensorloom,
     TracerError,
     pyo3::exceptions::PyTypeError,
     "A tensor of a trace has no value: it was read inside of jit, vmap, scan or another transform."
@@ -37,13 +38,38 @@ pyo3::create_exception!(
 
 /// An error of the engine as Python's.
 pub(crate) fn raised(e: &tensorloom::Error) -> PyErr {
-    let text = e.to_string();
     match e {
-        tensorloom::Error::HostReadInCompile { .. } | tensorloom::Error::AsyncInCompile { .. } => {
-            TracerError::new_err(text)
-        }
-        _ => TensorError::new_err(text),
+        tensorloom::Error::HostReadInCompile { .. } | tensorloom::Error::AsyncInCompile { .. } => TracerError::new_err(
+            "the value of a tensor is asked for while a function is being traced (by jit, vmap, scan, ..); decide with where, lax.cond \
+             or lax.while_loop, compute with tensorloom.numpy instead of numpy, or return the tensor and read it outside",
+        ),
+        _ => TensorError::new_err(without_places(&e.to_string())),
     }
+}
+
+/// A message without the lines of this library that it names: Python's traceback has those of its user.
+fn without_places(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(".rs:") {
+        let (before, after) = rest.split_at(at);
+        let after = after[".rs:".len()..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ':');
+        // In brackets a folder's name may have spaces.
+        match (before.rfind(" (at ").filter(|&i| !before[i..].contains(')')), after.strip_prefix(')')) {
+            (Some(i), Some(after)) => {
+                out.push_str(&before[..i]);
+                rest = after;
+            }
+            _ => {
+                let start = before.rfind(char::is_whitespace).map_or(0, |i| i + 1);
+                let kept = before[..start].trim_end();
+                out.push_str(kept.strip_suffix(" at").unwrap_or(kept));
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 #[pymodule]

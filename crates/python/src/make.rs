@@ -112,6 +112,7 @@ enum Element {
 fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
     let (mut shape, mut flat) = (Vec::new(), Vec::new());
     if !elements(x, 0, &mut shape, &mut flat)? {
+        nested(x, 0)?;
         let parts: Vec<Tensor> = x.try_iter()?.map(|e| tensor_from(&e?)).collect::<PyResult<_>>()?;
         return Ok(np::stack(&parts.iter().collect::<Vec<_>>(), 0));
     }
@@ -154,6 +155,25 @@ fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
     })
 }
 
+/// Lists inside of each other at most, as many as NumPy has axes.
+const DEEPEST: usize = 64;
+
+fn shallow(depth: usize) -> PyResult<()> {
+    match depth < DEEPEST {
+        true => Ok(()),
+        false => Err(PyValueError::new_err(format!("lists more than {DEEPEST} deep, or inside of themselves"))),
+    }
+}
+
+/// Lists of tensors are stacked level by level, so their depth is looked at before.
+fn nested(x: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+    if !x.is_instance_of::<PyList>() && !x.is_instance_of::<PyTuple>() {
+        return Ok(());
+    }
+    shallow(depth)?;
+    x.try_iter()?.try_for_each(|e| nested(&e?, depth + 1))
+}
+
 /// Collects numbers of nested lists; false if there is something else in them.
 fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &mut Vec<Element>) -> PyResult<bool> {
     if let Ok(b) = x.cast::<PyBool>() {
@@ -162,6 +182,7 @@ fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &m
         flat.push(Element::Number(n));
     } else if x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>() {
         let n = x.len()?;
+        shallow(depth)?;
         match shape.get(depth) {
             None if flat.is_empty() => shape.push(n),
             Some(m) if *m == n => {}
@@ -203,6 +224,7 @@ pub(crate) fn asarray(
         },
         _ => tensor_of(x, copy)?,
     };
+    t.check().map_err(|e| crate::raised(&e))?;
     match wanted.filter(|d| t.dtype() != *d) {
         None => wrap(py, t),
         Some(d) if copy == Some(false) => {

@@ -3,7 +3,7 @@
 //! What others see of a tensor is read-only, and doesn't change as long as they hold it. What a tensor is made of without a copy
 //! must not be changed by others: work is recorded, and done later.
 
-use crate::raised;
+use crate::{TracerError, raised};
 use cpu::HostBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -23,8 +23,15 @@ pub(crate) enum Elements {
 }
 
 impl Elements {
-    /// Computes a tensor, without Python's lock, and shows where its elements are.
+    /// Computes a tensor for others to compute with. One that is being differentiated is not given: what they make of it would
+    /// have no gradient, and nobody would know.
     pub(crate) fn of(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
+        followed(t)?;
+        Elements::shown(py, t)
+    }
+
+    /// Computes a tensor, without Python's lock, and shows where its elements are.
+    pub(crate) fn shown(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
         let t = t.clone();
         let found = py.detach(move || -> tensorloom::Result<Elements> {
             let lent = t.lend()?;
@@ -38,6 +45,7 @@ impl Elements {
 
     /// A copy that nobody else has.
     pub(crate) fn copied(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
+        followed(t)?;
         let t = t.clone();
         py.detach(move || t.to_literal()).map(Elements::Copied).map_err(|e| raised(&e))
     }
@@ -64,6 +72,16 @@ impl Elements {
             Elements::Copied(literal) => literal.bytes(),
         }
     }
+}
+
+fn followed(t: &Tensor) -> PyResult<()> {
+    if !t.requires_grad() {
+        return Ok(());
+    }
+    Err(TracerError::new_err(
+        "a tensor that is being differentiated is given to NumPy or to another library, where its gradient would be lost; compute \
+         with tensorloom.numpy, or say lax.stop_gradient(x) where it has none",
+    ))
 }
 
 fn host(lent: &Lent) -> Option<&HostBuffer> {

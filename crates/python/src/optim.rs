@@ -14,17 +14,20 @@ pub(crate) struct GradientTransformation {
     links: Vec<Chain>,
     /// How each link was made, so that chains can be joined.
     recipe: Vec<(String, Vec<f64>, Option<Py<PyAny>>)>,
+    /// The schedules that links call.
+    schedules: Vec<PyFn>,
 }
 
-fn link(name: &str, n: &[f64], rate: Option<&Bound<'_, PyAny>>) -> PyResult<Chain> {
+fn link(name: &str, n: &[f64], rate: Option<&Bound<'_, PyAny>>, schedules: &mut Vec<PyFn>) -> PyResult<Chain> {
     let at = |i: usize| n.get(i).copied().unwrap_or(0.0);
     let betas = || Betas { b1: at(0), b2: at(1), eps: at(2), eps_root: at(3), nesterov: at(4) != 0.0 };
-    let rate = || -> PyResult<Schedule> {
+    let rate = &mut || -> PyResult<Schedule> {
         let Some(r) = rate else { return Err(PyTypeError::new_err(format!("{name} needs a learning rate"))) };
         if let Ok(x) = r.extract::<f64>() {
             return Ok(x.into());
         }
         let f = PyFn::new(r)?;
+        schedules.push(f.clone());
         Ok(Schedule::of(move |count| f.scalar(&[Node::Leaf(count.clone())], &[], "a schedule")))
     };
     Ok(match name {
@@ -81,6 +84,19 @@ impl GradientTransformation {
         shown(self.links.iter().map(|l| l.init(&params)).collect()).write(py)
     }
 
+    /// A schedule often refers to the object that holds the optimiser.
+    fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        self.recipe.iter().filter_map(|(_, _, rate)| rate.as_ref()).try_for_each(|r| visit.call(r))?;
+        self.schedules.iter().try_for_each(|f| f.visited(&visit))
+    }
+
+    /// By how it was made.
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, (Py<PyAny>,))> {
+        let make = py.import("tensorloom._tensorloom")?.getattr("_optimizer")?.unbind();
+        let recipe = self.recipe.iter().map(|(n, v, r)| (n, v, r.as_ref().map(|r| r.clone_ref(py))));
+        Ok((make, (PyList::new(py, recipe.collect::<Vec<_>>())?.into_any().unbind(),)))
+    }
+
     /// Updates for gradients, and the state after this step.
     #[pyo3(signature = (updates, state, params=None))]
     fn update<'py>(
@@ -113,8 +129,10 @@ impl GradientTransformation {
 /// A chain of these links: name, numbers, learning rate.
 #[pyfunction]
 fn _optimizer(py: Python<'_>, links: Vec<(String, Vec<f64>, Option<Py<PyAny>>)>) -> PyResult<GradientTransformation> {
-    let made = links.iter().map(|(name, n, rate)| link(name, n, rate.as_ref().map(|r| r.bind(py))));
-    Ok(GradientTransformation { links: made.collect::<PyResult<_>>()?, recipe: links })
+    let mut schedules = Vec::new();
+    let made = links.iter().map(|(name, n, rate)| link(name, n, rate.as_ref().map(|r| r.bind(py)), &mut schedules));
+    let made = made.collect::<PyResult<_>>()?;
+    Ok(GradientTransformation { links: made, recipe: links, schedules })
 }
 
 /// The links of chains, for a longer one.

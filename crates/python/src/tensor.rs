@@ -5,7 +5,7 @@ use crate::dtype::{PyDType, name};
 use crate::make::tensor_from;
 use crate::memory::{Elements, Memory};
 use crate::raised;
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
 use tensorloom::{DType, Literal, Operand, Pick, Tensor, Type, np};
@@ -32,7 +32,7 @@ fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Pick>>> {
         } else if i.is_instance_of::<PyEllipsis>() {
             Pick::Rest
         } else if let Ok(s) = i.cast::<PySlice>() {
-            let part = |name: &str| s.getattr(name)?.extract::<Option<isize>>();
+            let part = |name: &str| edge(&s.getattr(name)?);
             let step = part("step")?.unwrap_or(1);
             if step == 0 {
                 return Err(PyValueError::new_err("a slice's step is not zero"));
@@ -41,12 +41,25 @@ fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Pick>>> {
         } else if i.is_instance_of::<PyBool>() {
             return Ok(None);
         } else if i.is_instance_of::<PyInt>() {
-            Pick::At(i.extract()?)
+            Pick::At(i.extract().map_err(|_| PyIndexError::new_err(format!("index {i} is out of range")))?)
         } else {
             return Ok(None);
         });
     }
     Ok(Some(out))
+}
+
+/// A bound of a slice: whatever has `__index__`. One beyond all axes is as good as their end.
+fn edge(x: &Bound<'_, PyAny>) -> PyResult<Option<isize>> {
+    if x.is_none() {
+        return Ok(None);
+    }
+    let n = x.py().import("operator")?.call_method1("index", (x,))?;
+    Ok(Some(match n.extract::<isize>() {
+        Ok(n) => n,
+        Err(_) if n.lt(0)? => -isize::MAX,
+        Err(_) => isize::MAX,
+    }))
 }
 
 fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -57,6 +70,19 @@ impl PyTensor {
     fn literal(&self, py: Python<'_>) -> PyResult<Literal> {
         let t = self.0.clone();
         py.detach(move || t.to_literal()).map_err(|e| raised(&e))
+    }
+
+    /// An array of the same memory, for looking at.
+    fn shown(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.array(py, Elements::shown(py, &self.0)?)
+    }
+
+    fn array(&self, py: Python<'_>, elements: Elements) -> PyResult<Py<PyAny>> {
+        let numpy = py.import("numpy")?;
+        let d = self.0.dtype();
+        let memory = Py::new(py, Memory::new(elements, true)?)?;
+        let x = numpy.call_method1("asarray", (memory,))?;
+        if is_numpys(d) { Ok(x.unbind()) } else { x.call_method1("view", (numpy_dtype(py, d)?,)).map(Bound::unbind) }
     }
 
     fn scalar(&self, py: Python<'_>, what: &str) -> PyResult<Literal> {
@@ -76,7 +102,12 @@ impl PyTensor {
         f: fn(Operand, Operand) -> Tensor,
         swap: bool,
     ) -> PyResult<Py<PyAny>> {
-        let Ok(other) = operand(other) else { return Ok(py.NotImplemented()) };
+        let other = match operand(other) {
+            Ok(x) => x,
+            // A number that no type holds; other objects may know what to do with a tensor.
+            Err(e) if e.is_instance_of::<PyOverflowError>(py) => return Err(e),
+            Err(_) => return Ok(py.NotImplemented()),
+        };
         let own = Operand::Tensor(self.0.clone());
         let t = if swap { f(other, own) } else { f(own, other) };
         Ok(wrap(py, t)?.into_any())
@@ -223,6 +254,12 @@ impl PyTensor {
         self.with(py, other, matmul, true)
     }
 
+    /// Arrays of NumPy leave operators to tensors, so that `array * tensor` is a tensor, of a trace too.
+    #[classattr]
+    fn __array_priority__() -> f64 {
+        100.0
+    }
+
     /// Sizes.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -287,7 +324,7 @@ impl PyTensor {
         if self._traced() {
             return Ok(format!("Tensor({:?}, dtype={}, traced)", self.0.shape(), name(self.0.dtype())));
         }
-        let x = self.numpy(py, false)?;
+        let x = self.shown(py)?;
         let text: String =
             py.import("numpy")?.call_method("array2string", (x,), Some(&repr_options(py)?))?.extract()?;
         let text = text.replace('\n', "\n       ");
@@ -360,12 +397,8 @@ impl PyTensor {
     /// An array of NumPy's of the same memory, read-only; with `copy=True`, one of its own.
     #[pyo3(signature = (copy=false))]
     fn numpy(&self, py: Python<'_>, copy: bool) -> PyResult<Py<PyAny>> {
-        let numpy = py.import("numpy")?;
-        let d = self.0.dtype();
-        let memory = Py::new(py, Memory::new(Elements::of(py, &self.0)?, true)?)?;
-        let x = numpy.call_method1("asarray", (memory,))?;
-        let x = if is_numpys(d) { x } else { x.call_method1("view", (numpy_dtype(py, d)?,))? };
-        Ok(if copy { x.call_method0("copy")?.unbind() } else { x.unbind() })
+        let x = self.array(py, Elements::of(py, &self.0)?)?;
+        if copy { x.call_method0(py, "copy") } else { Ok(x) }
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]
@@ -398,7 +431,7 @@ impl PyTensor {
         if self.0.rank() == 0 {
             return self.item(py);
         }
-        self.numpy(py, false)?.call_method0(py, "tolist")
+        self.shown(py)?.call_method0(py, "tolist")
     }
 
     /// Computes it now.
@@ -490,6 +523,19 @@ impl PyTensor {
         wrap(py, np::abs(&self.0))
     }
 
+    /// Rounded to so many decimals, to the even one of two; without them, one number as an integer of Python's.
+    #[pyo3(signature = (ndigits=None))]
+    fn __round__(slf: &Bound<'_, Self>, ndigits: Option<i32>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        match (ndigits, slf.get().0.rank()) {
+            (None, 0) => {
+                let x = slf.get().item(py)?;
+                py.import("builtins")?.getattr("round")?.call1((x,)).map(Bound::unbind)
+            }
+            (n, _) => py.import("tensorloom.numpy")?.call_method1("round", (slf, n.unwrap_or(0))).map(Bound::unbind),
+        }
+    }
+
     fn __invert__(&self, py: Python<'_>) -> PyResult<Py<PyTensor>> {
         wrap(py, np::bitwise_not(&self.0))
     }
@@ -566,6 +612,9 @@ fn bounds(t: &Tensor, picks: &[Pick]) -> PyResult<()> {
         return Err(PyIndexError::new_err(format!("{named} indices for a tensor of {} axes", t.rank())));
     }
     let mut axis = 0;
+    if picks.iter().filter(|p| matches!(p, Pick::Rest)).count() > 1 {
+        return Err(PyIndexError::new_err("an index has one ellipsis (...) at most"));
+    }
     for p in picks {
         match p {
             Pick::New => continue,
@@ -601,7 +650,7 @@ fn is_numpys(d: DType) -> bool {
 }
 
 /// NumPy's type; those that NumPy lacks come from `ml_dtypes`.
-fn numpy_dtype<'py>(py: Python<'py>, d: DType) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn numpy_dtype<'py>(py: Python<'py>, d: DType) -> PyResult<Bound<'py, PyAny>> {
     let n = name(d);
     if !is_numpys(d) {
         let m = py.import("ml_dtypes").map_err(|_| {

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::cell::RefCell;
 use std::sync::Arc;
 use tensorloom::lax::Scan;
-use tensorloom::{Function, Jit, LinearMap, Tensor, Tree, Vjp, np};
+use tensorloom::{DType, Function, Jit, LinearMap, Tensor, Tree, Vjp, np};
 
 thread_local! {
     /// The first exception of the functions that run now.
@@ -42,6 +42,11 @@ impl PyFn {
             return Err(PyTypeError::new_err(format!("{f} is no function")));
         }
         Ok(PyFn(Arc::new(f.clone().unbind())))
+    }
+
+    /// Shows it to who looks for cycles.
+    pub(crate) fn visited(&self, visit: &pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        visit.call(&*self.0)
     }
 
     /// Calls it; an exception is kept, and nothing given.
@@ -131,6 +136,8 @@ impl Function<Call> for PyFn {
 #[pyclass(module = "tensorloom", frozen, weakref, dict)]
 pub(crate) struct Jitted {
     inner: Jit<Call, PyFn>,
+    /// The same function as inside, for who looks for cycles.
+    f: PyFn,
     fixed: Vec<usize>,
     fixed_names: Vec<String>,
 }
@@ -140,7 +147,20 @@ impl Jitted {
     #[new]
     #[pyo3(signature = (f, static_argnums=Vec::new(), static_argnames=Vec::new()))]
     fn new(f: &Bound<'_, PyAny>, static_argnums: Vec<usize>, static_argnames: Vec<String>) -> PyResult<Jitted> {
-        Ok(Jitted { inner: tensorloom::jit(PyFn::new(f)?), fixed: static_argnums, fixed_names: static_argnames })
+        let f = PyFn::new(f)?;
+        Ok(Jitted { inner: tensorloom::jit(f.clone()), f, fixed: static_argnums, fixed_names: static_argnames })
+    }
+
+    /// A function often refers to the object that holds the compiled one.
+    fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        self.f.visited(&visit)
+    }
+
+    /// By its name where it stands in a module, as functions are; else by what it was made of.
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let this = slf.get();
+        let parts = (slf, this.f.0.bind(slf.py()), this.fixed.clone(), this.fixed_names.clone());
+        slf.py().import("tensorloom._static")?.call_method1("pickled", parts).map(Bound::unbind)
     }
 
     #[pyo3(signature = (*args, **named))]
@@ -459,36 +479,99 @@ fn scan<'py>(
     reverse: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let init = Node::read(init, false)?;
     let none = py.None().into_bound(py);
     let xs = Node::read(xs.unwrap_or(&none), false)?;
-    let mut loop_ = Scan::new();
-    if let Some(n) = length {
-        loop_ = loop_.length(n);
-    }
-    if reverse {
-        loop_ = loop_.reverse();
-    }
-    let body = |(c, x): (Node, Node)| {
-        let (next, y) =
-            two(f.call(&[c.clone(), x], &[]), "scan needs a function that gives a pair of a carry and a result");
-        (like(&c, next), y)
-    };
-    let (c, y) = settled(loop_.run(body, init, xs))?;
+    let (c, y) = carried("scan", init, |init, carry| {
+        let mut loop_ = Scan::new();
+        if let Some(n) = length {
+            loop_ = loop_.length(n);
+        }
+        if reverse {
+            loop_ = loop_.reverse();
+        }
+        let body = |(c, x): (Node, Node)| {
+            let (next, y) =
+                two(f.call(&[c.clone(), x], &[]), "scan needs a function that gives a pair of a carry and a result");
+            (carry.like(&c, next), y)
+        };
+        loop_.run(body, init, xs.clone())
+    })?;
     Ok((c.write(py)?, y.write(py)?).into_pyobject(py)?.into_any())
 }
 
-/// A carry keeps its dtypes where a number of Python's made another one of it.
-fn like(old: &Node, new: Node) -> Node {
-    let types: Vec<tensorloom::DType> = old.leaves().iter().map(Tensor::dtype).collect();
-    if new.leaves().len() != types.len() {
-        return new;
+/// The types of a loop's carry, and what its body made of them.
+#[derive(Default)]
+struct Carry {
+    /// For each leaf, a type that doesn't fit into that of the beginning: a float for an integer, a number for a bool.
+    wider: RefCell<Vec<Option<DType>>>,
+}
+
+impl Carry {
+    /// A carry keeps its types, where no more than digits are lost by it.
+    fn like(&self, old: &Node, new: Node) -> Node {
+        let types: Vec<DType> = old.leaves().iter().map(Tensor::dtype).collect();
+        if new.leaves().len() != types.len() {
+            return new;
+        }
+        let rank = |d: DType| match d {
+            DType::Bool => 0,
+            d if d.is_float() => 2,
+            _ => 1,
+        };
+        let mut wider = self.wider.borrow_mut();
+        wider.resize(types.len(), None);
+        let mut k = 0;
+        new.map(|t| {
+            let to = types[k];
+            k += 1;
+            if t.check().is_err() || t.dtype() == to {
+                return t.clone();
+            }
+            if rank(t.dtype()) > rank(to) {
+                wider[k - 1] = Some(t.dtype());
+            }
+            t.cast(to)
+        })
     }
-    let mut k = 0;
-    new.map(|t| {
-        k += 1;
-        if t.dtype() == types[k - 1] || t.check().is_err() { t.clone() } else { t.cast(types[k - 1]) }
-    })
+}
+
+/// Runs a loop. Where the body makes floats of integers, numbers of Python's that it begins with become floats, as in JAX; tensors
+/// have decided, and that is an error.
+fn carried<T>(what: &str, init: &Bound<'_, PyAny>, run: impl Fn(Node, &Carry) -> T) -> PyResult<T> {
+    let mut start = Node::read(init, false)?;
+    let mut loose = None;
+    // A float makes floats of other leaves, so that one more round may be needed for each.
+    loop {
+        let carry = Carry::default();
+        let out = settled(run(start.clone(), &carry))?;
+        let wider = carry.wider.into_inner();
+        if wider.iter().all(Option::is_none) {
+            return Ok(out);
+        }
+        let loose = match &loose {
+            Some(l) => l,
+            None => {
+                let mut l = Vec::new();
+                Node::loose(init, &mut l)?;
+                loose.insert(l)
+            }
+        };
+        let leaves = start.leaves();
+        for (k, to) in wider.iter().enumerate().filter_map(|(k, w)| Some((k, (*w)?))) {
+            if !loose.get(k).copied().unwrap_or(false) {
+                let (from, to) = (crate::dtype::name(leaves[k].dtype()), crate::dtype::name(to));
+                return Err(PyTypeError::new_err(format!(
+                    "{what}: leaf {k} of the carry begins as {from}, and the body makes {to} of it; begin with x.astype(\"{to}\"), or \
+                     cast what the body gives"
+                )));
+            }
+        }
+        let mut k = 0;
+        start = start.map(|t| {
+            k += 1;
+            wider[k - 1].map_or_else(|| t.clone(), |d| t.cast(d))
+        });
+    }
 }
 
 /// `body(i, carry)` for i from `lower` to `upper`.
@@ -501,11 +584,14 @@ fn fori_loop<'py>(
     init: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(body)?;
-    let run = |(i, c): (Tensor, Node)| {
-        let next = f.call(&[Node::Leaf(i), c.clone()], &[]);
-        like(&c, next)
-    };
-    settled(tensorloom::lax::fori_loop(lower, upper, run, Node::read(init, false)?))?.write(py)
+    let out = carried("fori_loop", init, |init, carry| {
+        let run = |(i, c): (Tensor, Node)| {
+            let next = f.call(&[Node::Leaf(i), c.clone()], &[]);
+            carry.like(&c, next)
+        };
+        tensorloom::lax::fori_loop(lower, upper, run, init)
+    })?;
+    out.write(py)
 }
 
 /// `body(carry)` while `cond(carry)`.
@@ -518,11 +604,14 @@ fn while_loop<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (cond, body) = (PyFn::new(cond)?, PyFn::new(body)?);
     let test = |c: Node| cond.scalar(&[c], &[], "while_loop's condition");
-    let run = |c: Node| {
-        let next = body.call(std::slice::from_ref(&c), &[]);
-        like(&c, next)
-    };
-    settled(tensorloom::lax::while_loop(test, run, Node::read(init, false)?))?.write(py)
+    let out = carried("while_loop", init, |init, carry| {
+        let run = |c: Node| {
+            let next = body.call(std::slice::from_ref(&c), &[]);
+            carry.like(&c, next)
+        };
+        tensorloom::lax::while_loop(test, run, init)
+    })?;
+    out.write(py)
 }
 
 /// `on_true(*operands)` or `on_false(*operands)`.

@@ -2,7 +2,7 @@
 
 use crate::make::tensor_from;
 use crate::tensor::PyTensor;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRecursionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -37,6 +37,9 @@ impl Object {
         Ok(Object { at: Arc::new(x.clone().unbind()), number: number(x)? })
     }
 }
+
+/// How deep trees may be: what walks over them needs some stack for each level.
+const DEEPEST: usize = 256;
 
 /// Keys that are remembered.
 const KEYS: usize = 8192;
@@ -120,6 +123,10 @@ fn nothing(x: &Bound<'_, PyAny>) -> Object {
 impl Node {
     /// Reads a tree. Numbers and arrays become tensors, unless they are `fixed`.
     pub(crate) fn read(x: &Bound<'_, PyAny>, fixed: bool) -> PyResult<Node> {
+        Node::at_depth(x, fixed, 0)
+    }
+
+    fn at_depth(x: &Bound<'_, PyAny>, fixed: bool, depth: usize) -> PyResult<Node> {
         if let Ok(t) = x.cast::<PyTensor>() {
             return Ok(Node::Leaf(t.get().0.clone()));
         }
@@ -135,10 +142,13 @@ impl Node {
         if x.is_none() {
             return Ok(Node::Static(nothing(x)));
         }
+        if depth > DEEPEST {
+            return Err(PyRecursionError::new_err("a tree that is too deep, or has itself inside"));
+        }
         if let Ok(t) = x.cast::<PyTuple>() {
             let mut items = Vec::with_capacity(t.len());
             for e in t.iter() {
-                items.push(Node::read(&e, false)?);
+                items.push(Node::at_depth(&e, false, depth + 1)?);
             }
             let named = !t.is_exact_instance_of::<PyTuple>() && t.hasattr("_fields")?;
             let ty = named.then(|| Object::new(t.get_type().as_any())).transpose()?;
@@ -147,13 +157,13 @@ impl Node {
         if let Ok(l) = x.cast::<PyList>() {
             let mut items = Vec::with_capacity(l.len());
             for e in l.iter() {
-                items.push(Node::read(&e, false)?);
+                items.push(Node::at_depth(&e, false, depth + 1)?);
             }
             return Ok(Node::List(items));
         }
         if let Ok(d) = x.cast::<PyDict>() {
             if let Some(items) = known(d) {
-                let items = items.into_iter().map(|(k, v)| Ok((k, Node::read(&v, false)?)));
+                let items = items.into_iter().map(|(k, v)| Ok((k, Node::at_depth(&v, false, depth + 1)?)));
                 return items.collect::<PyResult<_>>().map(Node::Dict);
             }
             let mut items = Vec::with_capacity(d.len());
@@ -164,7 +174,7 @@ impl Node {
             if !items.is_sorted_by(|(a, ..), (b, ..)| a <= b) {
                 items.sort_by(|(a, ..), (b, ..)| a.cmp(b));
             }
-            let items = items.into_iter().map(|(_, k, v)| Ok((k, Node::read(&v, false)?)));
+            let items = items.into_iter().map(|(_, k, v)| Ok((k, Node::at_depth(&v, false, depth + 1)?)));
             return items.collect::<PyResult<_>>().map(Node::Dict);
         }
         let number = x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
@@ -172,10 +182,32 @@ impl Node {
             return tensor_from(x).map(Node::Leaf);
         }
         if let Some((items, maker)) = registered(x)? {
-            let Node::Tuple(items, _) = Node::read(&items, false)? else { return Object::new(x).map(Node::Static) };
+            let Node::Tuple(items, _) = Node::at_depth(&items, false, depth + 1)? else {
+                return Object::new(x).map(Node::Static);
+            };
             return Ok(Node::Tuple(items, Some(maker)));
         }
         Object::new(x).map(Node::Static)
+    }
+
+    /// Which leaves of a tree are numbers of Python's, whose types are not decided yet.
+    pub(crate) fn loose(x: &Bound<'_, PyAny>, into: &mut Vec<bool>) -> PyResult<()> {
+        if let Ok(d) = x.cast::<PyDict>() {
+            let mut items = d.iter().map(|(k, v)| Ok((key(&k)?.0, v))).collect::<PyResult<Vec<_>>>()?;
+            items.sort_by(|a, b| a.0.cmp(&b.0));
+            items.iter().try_for_each(|(_, v)| Node::loose(v, into))
+        } else if x.is_instance_of::<PyTuple>() || x.is_instance_of::<PyList>() {
+            x.try_iter()?.try_for_each(|e| Node::loose(&e?, into))
+        } else if let Some((items, _)) = registered(x)? {
+            Node::loose(&items, into)
+        } else if x.is_instance_of::<PyTensor>() {
+            into.push(false);
+            Ok(())
+        } else {
+            let number = x.is_exact_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
+            Node::read(x, false)?.visit(&mut |_| into.push(number));
+            Ok(())
+        }
     }
 
     /// The same as an object of Python's. Tensors that carry errors raise them.

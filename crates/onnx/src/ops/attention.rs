@@ -13,10 +13,12 @@ pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
     let (mask, past_k, past_v, lengths) = (cx.opt(3)?, cx.opt(4)?, cx.opt(5)?, cx.opt(6)?);
     let flat = cx.rank(q) == 3;
     let heads = |cx: &Cx, name: &str, x: Value| -> Result<usize> {
-        let n = cx.int(name, 0);
+        let n = cx.count(name, 0)?;
         let width = cx.shape(x).last().copied().unwrap_or(0);
-        let fits = usize::try_from(n).ok().filter(|&n| n > 0 && width % n == 0);
-        fits.ok_or_else(|| Error::here(format!("{name} is {n}, which doesn't divide {width} features")))
+        match width % n {
+            0 => Ok(n),
+            _ => Err(Error::here(format!("{name} is {n}, which doesn't divide {width} features"))),
+        }
     };
     let split = |cx: &mut Cx, x: Value, name: &str| -> Result<Value> {
         match cx.shape(x)[..] {

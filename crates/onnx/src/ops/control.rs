@@ -19,7 +19,7 @@ pub(super) fn branch(cx: &mut Cx) -> Result<Outs> {
     }
     let (yes, no) = (cx.graph("then_branch")?, cx.graph("else_branch")?);
     if let Some(x) = cx.imp.constant_of(c) {
-        let taken = if x.get(0).to_bool() { yes } else { no };
+        let taken = if truth(&x)? { yes } else { no };
         return cx.imp.inline(taken, Vec::new());
     }
     let bodies = (|| -> Result<_> {
@@ -40,7 +40,7 @@ pub(super) fn branch(cx: &mut Cx) -> Result<Outs> {
         Err(e) => {
             return match cx.imp.known(c, "its condition (input 0), since its branches can't be one program,") {
                 Ok(x) => {
-                    let taken = if x.get(0).to_bool() { yes } else { no };
+                    let taken = if truth(&x)? { yes } else { no };
                     cx.imp.inline(taken, Vec::new())
                 }
                 Err(needs @ Error::NeedsValue { .. }) => Err(needs),
@@ -67,6 +67,14 @@ pub(super) fn branch(cx: &mut Cx) -> Result<Outs> {
 
 fn types(g: &Graph) -> String {
     g.output_types().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What a condition says: it is one element.
+pub(super) fn truth(x: &Literal) -> Result<bool> {
+    match x.ty().numel() {
+        1 => Ok(x.get(0).to_bool()),
+        _ => Err(Error::here(format!("a condition is one bool, not {}", x.ty()))),
+    }
 }
 
 pub(super) fn repeat(cx: &mut Cx) -> Result<Outs> {
@@ -101,9 +109,9 @@ pub(super) fn repeat(cx: &mut Cx) -> Result<Outs> {
     let first = match go {
         None => Some(true),
         Some(g) => match cx.imp.constant_of(g) {
-            Some(x) => Some(x.get(0).to_bool()),
+            Some(x) => Some(truth(&x)?),
             None if scans > 0 || start.iter().any(|i| !matches!(i, Item::Tensor(_))) => {
-                Some(cx.imp.known(g, "its condition (input 1)")?.get(0).to_bool())
+                Some(truth(&cx.imp.known(g, "its condition (input 1)")?)?)
             }
             None => None,
         },
@@ -203,11 +211,11 @@ fn unrolled<'m>(
         }
         i += 1;
         match cx.imp.constant_of(next.v) {
-            Some(x) if x.get(0).to_bool() => {}
+            Some(x) if truth(&x)? => {}
             Some(_) => break,
             None if trips.is_some_and(|n| i >= n) => break,
             None if sequences => {
-                if !cx.imp.known(next.v, "the condition that its body gives")?.get(0).to_bool() {
+                if !truth(&cx.imp.known(next.v, "the condition that its body gives")?)? {
                     break;
                 }
             }
@@ -241,7 +249,7 @@ fn scanned<'m>(cx: &mut Cx<'_, 'm>, body: &'m GraphProto, start: &[Item], trips:
     })?;
     // Whether the condition is true whatever happens.
     let always = b.graph.node_of(b.graph.outputs()[0]).is_some_and(|n| match &n.op {
-        ir::Op::Const(c) => c.0.get(0).to_bool(),
+        ir::Op::Const(c) => truth(&c.0).unwrap_or(false),
         _ => false,
     });
     if !always {

@@ -2,7 +2,7 @@
 
 use super::{Outs, one};
 use crate::error::{Error, Result};
-use crate::node::Cx;
+use crate::node::{Cx, total};
 use ir::ops::{Conv, ReduceKind, WindowGather, Windows};
 use ir::types::Shape;
 use ir::{Build, DType, Literal, Scalar, Type, Unary, Value};
@@ -106,8 +106,7 @@ fn spatial(cx: &Cx, x: Value) -> Result<Vec<usize>> {
 }
 
 fn groups(cx: &Cx) -> Result<usize> {
-    let g = cx.int("group", 1);
-    usize::try_from(g).ok().filter(|&g| g > 0).ok_or_else(|| Error::here(format!("a group of {g}")))
+    cx.count("group", 1)
 }
 
 /// Adds one number for each channel.
@@ -419,8 +418,7 @@ pub(super) fn col2im(cx: &mut Cx) -> Result<Outs> {
         .zip(&slide.strides)
         .map(|(room, s)| Ok(room? / s + 1))
         .collect::<Result<_>>()?;
-    let cells: usize = block.iter().product();
-    let blocks: usize = counts.iter().product();
+    let (cells, blocks) = (total(&block)?, total(&counts)?);
     if shape.len() != 3 || shape[1] % cells != 0 || shape[2] != blocks || cells > 4096 {
         return Err(Error::here(format!("{shape:?} doesn't hold {blocks} blocks of {block:?}")));
     }

@@ -83,8 +83,8 @@ pub(super) fn instance(cx: &mut Cx) -> Result<Outs> {
 pub(super) fn group(cx: &mut Cx) -> Result<Outs> {
     let (x, scale, bias) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let shape = cx.shape(x);
-    let g = usize::try_from(cx.int("num_groups", 0)).unwrap_or(0);
-    if shape.len() < 2 || g == 0 || shape[1] % g != 0 {
+    let g = cx.count("num_groups", 0)?;
+    if shape.len() < 2 || shape[1] % g != 0 {
         return Err(Error::here(format!("{shape:?} doesn't divide into {g} groups of channels")));
     }
     let eps = cx.float("epsilon", 1e-5);

@@ -89,7 +89,7 @@ pub(super) fn bernoulli(cx: &mut Cx) -> Result<Outs> {
 pub(super) fn multinomial(cx: &mut Cx) -> Result<Outs> {
     let x = cx.x(0)?;
     let &[batch, classes] = &cx.shape(x)[..] else { return Err(Error::here("its input must be a matrix")) };
-    let n = usize::try_from(cx.int("sample_size", 1)).map_err(|_| Error::here("a negative sample_size"))?;
+    let n = cx.count("sample_size", 1)?;
     let dtype = cx.dtype_of(cx.int("dtype", 6))?.0;
     let x = cx.cast(x, DType::F32)?;
     let p = super::elementwise::softmax_along(cx, x, 1, super::elementwise::SoftmaxKind::Plain)?;
@@ -109,7 +109,7 @@ pub(super) fn dropout(cx: &mut Cx) -> Result<Outs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let training = match cx.item(2) {
-        Some(_) => cx.known(2, "training_mode")?.get(0).to_bool(),
+        Some(_) => super::control::truth(&cx.known(2, "training_mode")?)?,
         None => false,
     };
     let all = cx.full(&Type::new(DType::Bool, &shape), Scalar::bool(true))?;

@@ -337,11 +337,7 @@ impl Step {
 pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
     let (q, k, v) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (past, decay, beta) = (cx.opt(3)?, cx.opt(4)?, cx.opt(5)?);
-    let heads = |name: &str| -> Result<usize> {
-        let n = cx.int(name, 0);
-        usize::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| Error::here(format!("{name} is {n}")))
-    };
-    let (hq, hk) = (heads("q_num_heads")?, heads("kv_num_heads")?);
+    let (hq, hk) = (cx.count("q_num_heads", 0)?, cx.count("kv_num_heads", 0)?);
     let rule = cx.string("update_rule", "gated_delta");
     let (gated, delta) = match rule.as_str() {
         "linear" => (false, false),
@@ -471,8 +467,10 @@ pub(super) fn rotary(cx: &mut Cx) -> Result<Outs> {
     let x = match original.len() {
         4 => cx.permute(x, &[0, 2, 1, 3])?,
         3 => {
-            let h = usize::try_from(cx.int("num_heads", 0)).ok().filter(|&h| h > 0 && original[2] % h == 0);
-            let h = h.ok_or_else(|| Error::here("num_heads must divide the features"))?;
+            let h = cx.count("num_heads", 0)?;
+            if original[2] % h != 0 {
+                return Err(Error::here(format!("num_heads is {h}, which doesn't divide {} features", original[2])));
+            }
             cx.reshape(x, &[original[0], original[1], h, original[2] / h])?
         }
         _ => return Err(Error::here("its input must have 3 or 4 axes")),

@@ -2,7 +2,7 @@
 
 use super::{Outs, one};
 use crate::error::{Error, Result};
-use crate::node::Cx;
+use crate::node::{Cx, total};
 use ir::ops::{Clamp, GatherMode, ReduceKind};
 use ir::{Binary, Build, Compare, DType, Literal, Scalar, Type, Unary, Value};
 
@@ -240,6 +240,10 @@ pub(super) fn affine_grid(cx: &mut Cx) -> Result<Outs> {
     if cx.shape(theta) != [size[0], nd, nd + 1] {
         return Err(Error::here("its theta doesn't fit its size"));
     }
+    // Places along an axis are written down.
+    if total(dims)? > 1 << 32 || dims.iter().any(|&d| d > 1 << 24) {
+        return Err(Error::here(format!("a grid of {dims:?} places is too large")));
+    }
     let corners = cx.flag("align_corners");
     let dtype = cx.dtype(theta);
     let mut column = dims.to_vec();
@@ -405,11 +409,7 @@ pub(super) fn deform_conv(cx: &mut Cx) -> Result<Outs> {
         return Err(Error::here("only images, [N, C, H, W], are supported"));
     }
     let slide = super::conv::Slide::of(cx, &shape[2..], &ws[2..])?;
-    let count = |name: &str| -> Result<usize> {
-        let n = cx.int(name, 1);
-        usize::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| Error::here(format!("{name} is {n}")))
-    };
-    let (groups, og) = (count("group")?, count("offset_group")?);
+    let (groups, og) = (cx.count("group", 1)?, cx.count("offset_group", 1)?);
     let (n, c, kernel) = (shape[0], shape[1], ws[2].saturating_mul(ws[3]));
     let (oh, ow) = (os[2], os[3]);
     if kernel > 4096

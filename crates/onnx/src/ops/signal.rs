@@ -171,10 +171,18 @@ pub(super) fn mel_weights(cx: &mut Cx) -> Result<Outs> {
     };
     let (low, high) = (hertz(cx, 3, "lower_edge_hertz")?, hertz(cx, 4, "upper_edge_hertz")?);
     let (dtype, _) = cx.dtype_of(cx.int("output_datatype", 1))?;
-    if !(1..1 << 16).contains(&bins) || !(1..1 << 24).contains(&length) || rate < 1 {
-        return Err(Error::here("its bins, length or rate are out of range"));
+    if !(1..1 << 16).contains(&bins)
+        || !(1..1 << 24).contains(&length)
+        || rate < 1
+        || !low.is_finite()
+        || !high.is_finite()
+    {
+        return Err(Error::here("its bins, length, rate or edges are out of range"));
     }
     let (bins, rows) = (bins as usize, length as usize / 2 + 1);
+    if rows * bins > 1 << 26 {
+        return Err(Error::here(format!("a matrix of {rows} by {bins} weights is too large")));
+    }
     let mel = |f: f64| 2595.0 * (f / 700.0).ln_1p() / 10f64.ln();
     let step = (mel(high) - mel(low)) / (bins as f64 + 2.0);
     let edge = |i: usize| {
@@ -182,21 +190,20 @@ pub(super) fn mel_weights(cx: &mut Cx) -> Result<Outs> {
         ((length as f64 + 1.0) * f / rate as f64).floor() as i64
     };
     let mut out = vec![0.0; rows * bins];
-    let mut put = |row: i64, column: usize, x: f64| {
-        if let Ok(row) = usize::try_from(row)
-            && row < rows
-        {
-            out[row * bins + column] = x;
-        }
-    };
     for i in 0..bins {
         let (left, centre, right) = (edge(i), edge(i + 1), edge(i + 2));
-        if centre == left {
-            put(centre, i, 1.0);
+        // Edges may lie far outside of the rows.
+        let within = |j: i64| j.clamp(0, rows as i64);
+        if centre == left && (0..rows as i64).contains(&centre) {
+            out[centre as usize * bins + i] = 1.0;
         } else {
-            (left..=centre).for_each(|j| put(j, i, (j - left) as f64 / (centre - left) as f64));
+            for j in within(left)..within(centre.saturating_add(1)) {
+                out[j as usize * bins + i] = (j as f64 - left as f64) / (centre as f64 - left as f64);
+            }
         }
-        (centre..right).for_each(|j| put(j, i, (right - j) as f64 / (right - centre) as f64));
+        for j in within(centre)..within(right) {
+            out[j as usize * bins + i] = (right as f64 - j as f64) / (right as f64 - centre as f64);
+        }
     }
     let ty = Type::new(dtype, &[rows, bins]);
     one(cx.constant(Literal::from_fn(ty, |i| Scalar::from_f64(dtype, out[i])))?)

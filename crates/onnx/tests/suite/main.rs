@@ -4,6 +4,7 @@ mod export;
 mod faults;
 mod fuzz;
 mod gradients;
+mod hostile;
 mod models;
 mod nodes;
 mod support;

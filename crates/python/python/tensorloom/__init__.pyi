@@ -84,6 +84,10 @@ class DType:
     def __repr__(self) -> str: ...
 
     @property
+    def dtype(self) -> DType:
+        """NumPy's type of this name, by which NumPy takes this one for its own: `np.zeros(3, dtype=x.dtype)`."""
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
 
@@ -127,6 +131,8 @@ class Tensor:
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The array API's namespace."""
+
+    __array_priority__: Any
 
     def __bool__(self) -> bool: ...
 
@@ -206,6 +212,9 @@ class Tensor:
     def __rmul__(self, other: Any, /) -> Tensor: ...
 
     def __ror__(self, other: Any, /) -> Tensor: ...
+
+    def __round__(self, ndigits: ArrayLike = None) -> Tensor:
+        """Rounded to so many decimals, to the even one of two; without them, one number as an integer of Python's."""
 
     def __rpow__(self, other: Any, mod: None = None, /) -> Tensor: ...
 

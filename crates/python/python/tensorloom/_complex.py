@@ -11,7 +11,7 @@ import numpy as _np
 from . import _tensorloom as _core
 from . import numpy as _n
 from . import tree
-from ._tensorloom import Tensor, float32, float64
+from ._tensorloom import DType, Tensor, float32, float64
 
 
 class ComplexDType:
@@ -203,7 +203,7 @@ def common(*xs):
     """The complex type of arrays and types of which some are complex."""
     wide = False
     for x in xs:
-        d = x if isinstance(x, ComplexDType) else getattr(x, "dtype", x)
+        d = x if isinstance(x, (ComplexDType, DType)) else getattr(x, "dtype", x)
         if isinstance(d, (int, float, complex)):
             continue
         if not isinstance(d, ComplexDType) and _core.dtype(d).kind != "f":

@@ -1,6 +1,7 @@
 """Indexing by arrays of integers and bools, as NumPy does it."""
 
 import math as _math
+import operator as _operator
 
 import numpy as _np
 
@@ -14,8 +15,8 @@ def _expand(x, index):
     out = []
     used = 0
     for place, i in enumerate(items):
-        if isinstance(i, (list, _np.ndarray)) or (isinstance(i, bool)):
-            i = asarray(i)
+        if isinstance(i, (list, range, _np.ndarray)) or (isinstance(i, bool)):
+            i = asarray(list(i) if isinstance(i, range) else i)
             if i.size == 0 and i.dtype.kind == "f":
                 i = i.astype("int32")
         elif isinstance(i, _np.generic):
@@ -33,6 +34,11 @@ def _expand(x, index):
             continue
         if isinstance(i, Tensor) and i.dtype.kind == "f":
             raise IndexError("arrays of floats are no indices")
+        if not (i is None or i is Ellipsis or isinstance(i, (Tensor, slice, int))):
+            try:
+                i = _operator.index(i)
+            except TypeError:
+                raise IndexError(f"{i!r} is no index; integers, slices, None, ... and arrays of integers and bools are") from None
         if i is Ellipsis:
             out.append(i)
             # Axes behind the dots are counted from the end.

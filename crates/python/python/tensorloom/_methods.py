@@ -16,7 +16,19 @@ _OWN = {
     "copy": lambda x: x.__copy__(),
     "flatten": lambda x: x.reshape(-1),
     "ravel": lambda x: x.reshape(-1),
+    "tobytes": lambda x: x.numpy().tobytes(),
 }
+# What is no method but a part.
+_PARTS = {"real": lambda x: x, "imag": lambda x: x.zeros_like()}
+
+
+def _into(f, x, *args, out=None, **named):
+    """NumPy's own functions (`np.sum(x)`) call methods with `out=None`."""
+    if out is not None:
+        raise TypeError("a tensor is no `out`; assign the result instead")
+    if named.get("dtype", 0) is None:
+        del named["dtype"]
+    return f(x, *args, **named)
 
 
 def method(x, name):
@@ -26,6 +38,8 @@ def method(x, name):
         from ._index import At
 
         return At(x)
+    if name in _PARTS:
+        return _PARTS[name](x)
     own = _OWN.get(name)
     if own is not None:
         return functools.partial(own, x)
@@ -35,4 +49,4 @@ def method(x, name):
     if name in _FLAT:
         # x.reshape(2, 3) and x.reshape((2, 3)).
         return lambda *dims, **k: f(x, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims, **k) if dims else f(x, **k)
-    return functools.partial(f, x)
+    return functools.partial(_into, f, x)

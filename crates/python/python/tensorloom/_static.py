@@ -1,10 +1,11 @@
-"""Numbers for objects that are part of a program.
+"""Numbers for objects that are part of a program, and compiled functions in pickles.
 
 Equal objects of one type have one number, and no number is given twice: a hash alone would mix up -1 and -2, and an address
 comes back when its object is gone.
 """
 
 import itertools
+import sys
 import types
 import weakref
 
@@ -44,3 +45,17 @@ def number(x):
             _kept.clear()
         found = _kept[key] = _next()
     return found
+
+
+def pickled(made, f, numbers, names):
+    """What a pickle keeps of a compiled function: its name if a module has it there, else the function it was made of."""
+    found = sys.modules.get(getattr(made, "__module__", None))
+    for part in getattr(made, "__qualname__", "").split("."):
+        found = getattr(found, part, None)
+    return made.__qualname__ if found is made else (_jitted, (f, numbers, names))
+
+
+def _jitted(f, numbers, names):
+    from . import jit
+
+    return jit(f, static_argnums=numbers, static_argnames=names)

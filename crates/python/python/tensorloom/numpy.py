@@ -58,6 +58,8 @@ def concatenate(xs, axis=0):
 
 
 def _promoted(xs):
+    if not xs:
+        raise ValueError("no array is given where at least one is needed")
     kind = result_type(*xs)
     return [x if x.dtype == kind else x.astype(kind) for x in xs]
 
@@ -75,7 +77,7 @@ def result_type(*xs):
         if isinstance(x, (_builtins.bool, int, float)):
             numbers.append(x)
         else:
-            kinds.append(x.dtype if hasattr(x, "dtype") else _core.dtype(x))
+            kinds.append(x.dtype if hasattr(x, "dtype") and not isinstance(x, _core.DType) else _core.dtype(x))
     if not kinds:
         return asarray(numbers[0]).dtype
     out = kinds[0]
