@@ -69,7 +69,7 @@ impl Model {
         let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Divided::of(self, comm)).transpose()?;
         let params = match &divided {
             Some(divided) => divided.upload(self, backend)?,
-            None => self.upload(backend)?,
+            None => self.upload_in_place(backend)?,
         };
         Ok(Decoding { divided, ..self.decoding_on(params, None, most, backend) })
     }
@@ -222,6 +222,7 @@ impl Decoding<'_> {
         let started = Instant::now();
         let rows = step.run(&new, position);
         self.ran = started.elapsed();
+        self.model.check_whole()?;
         let mut rows = rows?;
         let asked = if all { ids.len() } else { 1 };
         Ok(rows.split_off(rows.len().saturating_sub(asked)))
