@@ -3,7 +3,7 @@
     python bench/serve.py LOOM [--streams 64] [--seconds 120] [--width 256] [--layers 4] [--threads N]
 
 Makes a small model, starts the server as a process of its own and prints tokens a second, first-token times, errors and the server's
-memory before and after. Needs nothing but Python.
+memory over time. Needs nothing but Python.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 import time
 
 NEW = 32
@@ -73,9 +74,18 @@ def main():
             port = int(re.search(r":(\d+)\s*$", server.stdout.readline())[1])
             alone, _, bad = asyncio.run(many(port, 1, max(2, args.seconds / 8)))
             asyncio.run(many(port, args.streams, 1))
-            before = memory(server.pid)
+            seen, over = [memory(server.pid)], threading.Event()
+
+            def watch():
+                while not over.wait(args.seconds / 8):
+                    seen.append(memory(server.pid))
+
+            watching = threading.Thread(target=watch)
+            watching.start()
             speed, firsts, errors = asyncio.run(many(port, args.streams, args.seconds))
-            after = memory(server.pid)
+            over.set()
+            watching.join()
+            seen.append(memory(server.pid))
         finally:
             server.terminate()
             server.wait()
@@ -83,7 +93,7 @@ def main():
     print(f"| tokens a second | {alone:.0f} | {speed:.0f} ({speed / alone:.1f} times) |")
     print(f"| first token, median / 95 % | – | {at(0.5):.0f} / {at(0.95):.0f} ms |")
     print(f"| requests, errors | – | {len(firsts)}, {errors + bad} |")
-    print(f"| resident memory before / after | – | {before:.0f} / {after:.0f} MB |")
+    print(f"| resident memory, every {args.seconds / 8:.0f} s | – | {' '.join(f'{x:.1f}' for x in seen)} MB |")
 
 
 if __name__ == "__main__":

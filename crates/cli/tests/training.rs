@@ -275,6 +275,25 @@ fn wrong_input_is_one_line_with_a_remedy() {
 }
 
 #[test]
+fn a_run_may_be_called_like_its_model() {
+    let folder = Folder::new("named");
+    let here = |args: &[&str]| {
+        let found = command(args).current_dir(&folder.0).output().expect("loom runs");
+        assert!(found.status.success(), "{args:?}: {}", text(&found.stderr));
+    };
+    let sizes = ["--set", "d_model=16,n_layers=1,heads=2,max_seq=64", "--stories", "20000", "--vocab", "300"];
+    let rest = ["--batch", "2", "--seq", "16", "--eval-batches", "1", "--checkpoint-every", "2", "--threads", "1"];
+    let run = ["train", "--model", "gpt2", "--out", "gpt2", "--steps", "2"];
+    here(&[&run[..], &sizes, &rest].concat());
+    here(&["train", "--out", "gpt2", "--resume", "--steps", "4"]);
+    here(&["generate", "gpt2", "--ids", "1,2,3", "--max-new", "2"]);
+    // A model is not trained on top of itself.
+    let again = ["train", "--model", "gpt2", "--out", "gpt2/", "--steps", "2"];
+    let found = command(&again).current_dir(&folder.0).output().expect("loom runs");
+    assert!(!found.status.success() && text(&found.stderr).contains("--out"), "{}", text(&found.stderr));
+}
+
+#[test]
 fn an_adapter_is_trained_used_and_merged() {
     let folder = Folder::new("adapter");
     let data = folder.file("text.txt", &"the cat sat on the mat . then the dog ran .\n<|endoftext|>\n".repeat(80));

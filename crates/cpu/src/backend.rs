@@ -243,7 +243,8 @@ impl Backend for Cpu {
         for bytes in bytes {
             starts.push(total);
             let fail = || compiler::Error::OutOfMemory { bytes: usize::MAX, hint: "" };
-            total = bytes.checked_next_multiple_of(compiler::ALIGN).and_then(|n| total.checked_add(n)).ok_or_else(fail)?;
+            total =
+                bytes.checked_next_multiple_of(compiler::ALIGN).and_then(|n| total.checked_add(n)).ok_or_else(fail)?;
         }
         let block = Arc::new(HostBuffer::new(total)?);
         let part = |(start, bytes): (usize, &usize)| -> Result<Arc<dyn DeviceBuffer>> {

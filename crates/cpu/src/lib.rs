@@ -28,6 +28,7 @@ pub mod gemm;
 mod general;
 mod library;
 mod load;
+mod mapped;
 mod memory;
 mod overlap;
 pub mod pool;
@@ -36,6 +37,7 @@ mod thresholds;
 pub use backend::Cpu;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
+pub use mapped::Mapped;
 pub use memory::HostBuffer;
 pub use overlap::needed;
 pub use thresholds::{Threshold, thresholds};

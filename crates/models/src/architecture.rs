@@ -175,10 +175,13 @@ impl Architecture {
         let file = self.program.files.first().map_or("", |file| file.path.as_str());
         json.insert("architectures".into(), vec![architecture.unwrap_or(&self.name)].into());
         json.insert("model_type".into(), file.strip_prefix("std/models/").unwrap_or("tensorloom").into());
+        let usual = defaults(&self.program, self.item);
         for (name, field) in mapped_fields(&entries) {
             let Some(value) = self.given.get(&name).and_then(to_json) else { continue };
-            // Sizes of 0 mean "by default".
-            if value != 0 {
+            // Sizes of 0 mean "by default", as other numbers do whose default is 0.
+            let zero = |value: &Json| value.as_f64() == Some(0.0);
+            let unset = value == 0 || zero(&value) && usual.get(&name).and_then(to_json).as_ref().is_some_and(zero);
+            if !unset {
                 set(&mut json, &field, value);
             }
         }

@@ -112,7 +112,7 @@ pub(crate) fn value(
     }
 }
 
-/// Numbers of a rotation are factors and lengths: positive, all of them.
+/// Numbers of a rotation are factors and lengths: positive, all of them, but for two that 0 switches off.
 fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
     let Value::List(fields) = value else { return Ok(()) };
     for field in fields {
@@ -132,7 +132,8 @@ fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
                     None => continue,
                 },
             };
-            if !x.is_finite() || x <= 0.0 {
+            let off = x == 0.0 && matches!(&key[..], "mscale" | "mscale_all_dim");
+            if !off && (!x.is_finite() || x <= 0.0) {
                 return Err(format!("`{name}.{key}` has {x}: it must be positive"));
             }
         }

@@ -83,6 +83,11 @@ impl Checkpoint {
         self.get(name).ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is gone")))
     }
 
+    /// Nothing was missing of what programs read where it is.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        self.shards.iter().try_for_each(TensorFile::check_whole)
+    }
+
     /// Reads every byte once; how many tensors there are. Elements must be numbers.
     pub fn verify(&self) -> Result<usize> {
         for name in self.places.keys() {
@@ -159,6 +164,12 @@ impl Stored<'_> {
     /// Bytes from an offset on.
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.file.read(self.info, offset, bytes)
+    }
+
+    /// Where its bytes begin and end, and in which file.
+    pub(crate) fn place(&self) -> (&TensorFile, usize, usize) {
+        let (from, to) = self.file.place(self.info);
+        (self.file, from, to)
     }
 
     /// The error for an element that is no finite number.

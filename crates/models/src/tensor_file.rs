@@ -1,16 +1,19 @@
 //! Safetensors files: written whole or not at all, read tensor by tensor.
 //!
-//! The header is parsed once. Bytes are read, not mapped: a file that another process cuts off is an error, not a signal.
+//! The header is parsed once. Bytes are read; those of large tensors may be used where they are, as memory ([`cpu::Mapped`]). Either
+//! way a file that another process cuts off is an error, not a signal.
 
 use crate::checkpoint::stored_as;
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::files::{self, NewFile};
+use cpu::{HostBuffer, Mapped};
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// The longest header that is read: that of the safetensors library.
 const HEADER: u64 = 100_000_000;
@@ -67,6 +70,8 @@ pub(crate) struct TensorFile {
     /// Where the data begins.
     start: u64,
     header: Metadata,
+    /// The file as memory, once that was asked for.
+    mapped: OnceLock<Option<Arc<Mapped>>>,
 }
 
 impl TensorFile {
@@ -91,7 +96,7 @@ impl TensorFile {
         if Some(length) != data.checked_add(start) {
             return Err(fault(&format!("its header speaks of {data} bytes, and {} are there", length - start)));
         }
-        Ok(TensorFile { path: path.to_path_buf(), file, start, header })
+        Ok(TensorFile { path: path.to_path_buf(), file, start, header, mapped: OnceLock::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -129,6 +134,29 @@ impl TensorFile {
             return Err(Error::file(&self.path, "a tensor is shorter than its shape says"));
         }
         files::read_at(&self.file, &self.path, self.start + (from + offset) as u64, bytes)
+    }
+
+    /// Where the bytes of a tensor begin and end in the file.
+    pub(crate) fn place(&self, info: &TensorInfo) -> (usize, usize) {
+        let start = self.start as usize;
+        (start + info.data_offsets.0, start + info.data_offsets.1)
+    }
+
+    /// Bytes of the file as a buffer, where they are; none where that can't be.
+    pub(crate) fn in_place(&self, from: usize, to: usize) -> Option<HostBuffer> {
+        let all = self.start as usize + self.header.data_len();
+        let mapped = self.mapped.get_or_init(|| Mapped::new(&self.file, all));
+        mapped.as_ref()?.part(from, to.checked_sub(from)?)
+    }
+
+    /// Nothing was missing of what was read in place.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match self.mapped.get() {
+            Some(Some(mapped)) if !mapped.is_whole() => {
+                Err(Error::file(&self.path, "became shorter, or could not be read, while the model was in use"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Shows all bytes of a tensor, block by block.

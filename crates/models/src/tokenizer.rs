@@ -6,6 +6,7 @@ use crate::files;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
 use tokenizers::{PreTokenizerWrapper, TokenizerImpl};
 
@@ -216,8 +217,10 @@ impl Tokenizer {
     /// Ids of several texts, each by itself.
     pub fn encode_all(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>> {
         let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
-        let found = self.inner.encode_batch_fast(texts.to_vec(), false).map_err(fault)?;
-        Ok(found.iter().map(|ids| ids.get_ids().to_vec()).collect())
+        // Each thread keeps the ids alone: an encoding has the text of every token too, and those of many texts would be hundreds
+        // of bytes for each byte.
+        let ids = |text: &&str| self.inner.encode_fast(*text, false).map(|found| found.get_ids().to_vec());
+        texts.maybe_par_iter().map(ids).collect::<tokenizers::Result<_>>().map_err(fault)
     }
 
     /// The text of ids.

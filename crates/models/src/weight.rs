@@ -10,6 +10,7 @@ use crate::model::{Model, Piece};
 use crate::packed::PackedWeight;
 use crate::session::Buffer;
 use compiler::Backend;
+use cpu::HostBuffer;
 use ir::DType;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,9 @@ pub(crate) enum Weight {
 
 /// Elements that are converted at once: a few fit in a cache.
 const RUN: usize = 1 << 16;
+
+/// Bytes of a parameter from which it is used where the file has it: smaller ones are faster read than mapped.
+const IN_PLACE: usize = 1 << 18;
 
 impl Model {
     /// The elements of a parameter, as exact as they are held.
@@ -83,22 +87,49 @@ impl Model {
         self.upload_some(&all, backend)
     }
 
+    /// The same for one run that begins soon: large parameters that a file has as the host computes with them are used where they
+    /// are, which copies nothing. Who runs with them calls [`Model::check_whole`] before results are believed.
+    pub(crate) fn upload_in_place(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        let all: Vec<usize> = (0..self.params.len()).collect();
+        let host = backend.alloc(0)?.as_any().is::<HostBuffer>();
+        let buffers = self.upload_where(&all, backend, host)?;
+        self.check_whole()?;
+        Ok(buffers)
+    }
+
+    /// Nothing was missing of what was used where it is.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.check_whole())
+    }
+
     /// Some parameters, likewise.
     pub(crate) fn upload_some(&self, chosen: &[usize], backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        self.upload_where(chosen, backend, false)
+    }
+
+    fn upload_where(&self, chosen: &[usize], backend: &dyn Backend, in_place: bool) -> Result<Vec<Buffer>> {
+        let mut buffers: Vec<Option<Buffer>> = Vec::new();
         let (mut sizes, mut wide, mut packed) = (Vec::new(), Vec::new(), Vec::new());
         for &i in chosen {
             if let Some(found) = self.packed(i) {
                 for part in &found.parts {
-                    packed.push((sizes.len(), part));
+                    packed.push((buffers.len(), part));
                     sizes.push(part.len());
+                    buffers.push(None);
                 }
-            } else {
-                let ty = &self.params[i].ty;
-                wide.push((sizes.len(), i, ty.dtype));
-                sizes.push(ty.numel() * ty.dtype.size());
+                continue;
             }
+            let ty = &self.params[i].ty;
+            let bytes = ty.numel() * ty.dtype.size();
+            let there = if in_place && bytes >= IN_PLACE { self.in_place(i, ty.dtype) } else { None };
+            wide.push(Slot { slot: buffers.len(), param: i, dtype: ty.dtype, there: there.is_some() });
+            if there.is_none() {
+                sizes.push(bytes);
+            }
+            buffers.push(there.map(|buffer| -> Buffer { Arc::new(buffer) }));
         }
-        let buffers = backend.alloc_together(&sizes)?;
+        let mut new = backend.alloc_together(&sizes)?.into_iter();
+        let buffers: Vec<Buffer> = buffers.into_iter().filter_map(|there| there.or_else(|| new.next())).collect();
         self.fill(&buffers, &wide)?;
         for (slot, bytes) in packed {
             buffers[slot].write(0, bytes)?;
@@ -108,20 +139,27 @@ impl Model {
 
     /// Some parameters in dtypes of the caller's, each in memory of its own.
     pub(crate) fn upload_as(&self, chosen: &[(usize, DType)], backend: &dyn Backend) -> Result<Vec<Buffer>> {
-        let mut buffers = Vec::new();
-        for &(param, dtype) in chosen {
+        let (mut buffers, mut slots) = (Vec::new(), Vec::new());
+        for (slot, &(param, dtype)) in chosen.iter().enumerate() {
             buffers.push(backend.alloc(self.params[param].ty.numel() * dtype.size())?);
+            slots.push(Slot { slot, param, dtype, there: false });
         }
-        let slots: Vec<_> = chosen.iter().enumerate().map(|(slot, &(param, dtype))| (slot, param, dtype)).collect();
         self.fill(&buffers, &slots)?;
         Ok(buffers)
     }
 
-    /// Writes parameters into buffers, by all threads.
-    fn fill(&self, buffers: &[Buffer], slots: &[(usize, usize, DType)]) -> Result<()> {
+    /// Writes parameters into buffers, or looks at those that are there, by all threads.
+    fn fill(&self, buffers: &[Buffer], slots: &[Slot]) -> Result<()> {
         let mut jobs = Vec::new();
-        for &(slot, param, dtype) in slots {
-            self.jobs(slot, param, dtype, &mut jobs);
+        for &Slot { slot, param, dtype, there } in slots {
+            if there {
+                let bytes = self.params[param].ty.numel() * dtype.size();
+                let parts = (0..bytes).step_by(16 * RUN);
+                let looks = parts.map(|from| From::InPlace(from, (bytes - from).min(16 * RUN)));
+                jobs.extend(looks.map(|from| Job { slot, param, dtype, from }));
+            } else {
+                self.jobs(slot, param, dtype, &mut jobs);
+            }
         }
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
@@ -177,7 +215,55 @@ impl Model {
         }
     }
 
+    /// A parameter where the file has it, if its pieces stand there one behind the other in its own dtype.
+    fn in_place(&self, param: usize, dtype: DType) -> Option<HostBuffer> {
+        let (Weight::Stored, Some(checkpoint)) = (&self.weights[param], &self.checkpoint) else { return None };
+        let shape = &self.params[param].ty.shape;
+        let mut found = Vec::new();
+        for piece in &self.pieces[param] {
+            let (mut starts, length) = piece.runs(shape);
+            let start = starts.next()?;
+            let straight = !piece.transposed && piece.function == Function::Identity;
+            // Runs of one piece that follow each other are one.
+            let runs = starts.try_fold(1, |n, next| (next == start + n * length).then_some(n + 1))?;
+            let stored = checkpoint.get(&piece.tensor)?;
+            if !straight || crate::checkpoint::dtype_of(stored.dtype) != Some(dtype) {
+                return None;
+            }
+            let (file, from, to) = stored.place();
+            (to - from == runs * length * dtype.size()).then_some(())?;
+            found.push((start * dtype.size(), from, to, std::ptr::from_ref(file), piece));
+        }
+        found.sort_by_key(|(start, ..)| *start);
+        let (_, first, _, file, piece) = *found.first()?;
+        let (mut at, mut end) = (0, first);
+        for (start, from, to, of, _) in &found {
+            ((*start, *from) == (at, end) && std::ptr::eq(*of, file)).then_some(())?;
+            (at, end) = (at + to - from, *to);
+        }
+        let whole = at == shape.iter().product::<usize>() * dtype.size() && first.is_multiple_of(dtype.size());
+        let stored = checkpoint.get(&piece.tensor).filter(|_| whole)?;
+        stored.place().0.in_place(first, end)
+    }
+
+    /// Looks at elements that are used where they are.
+    fn look(&self, job: &Job<'_>, buffer: &Buffer, from: usize, count: usize, scratch: &mut Scratch) -> Result<()> {
+        for at in (from..from + count).step_by(4 * RUN) {
+            scratch.read.resize((from + count - at).min(4 * RUN), 0);
+            buffer.read(at, &mut scratch.read)?;
+            if !all_finite(&scratch.read, job.dtype) {
+                // Which tensor, and where, is said by who reads the values.
+                self.values(job.param)?;
+                return Err(Error::Input(format!("`{}` changed while it was being read", self.params[job.param].path)));
+            }
+        }
+        Ok(())
+    }
+
     fn run_job(&self, job: &Job<'_>, buffer: &Buffer, scratch: &mut Scratch) -> Result<()> {
+        if let From::InPlace(from, count) = job.from {
+            return self.look(job, buffer, from, count, scratch);
+        }
         let From::Runs(piece, starts, read, skip, length, stride) = &job.from else {
             return Ok(buffer.write(0, &to_bytes(&self.values(job.param)?, job.dtype))?);
         };
@@ -211,6 +297,16 @@ impl Model {
     }
 }
 
+/// A parameter and its buffer.
+#[derive(Clone, Copy)]
+struct Slot {
+    slot: usize,
+    param: usize,
+    dtype: DType,
+    /// Whether its elements are there already.
+    there: bool,
+}
+
 /// Bytes on their way.
 #[derive(Default)]
 struct Scratch {
@@ -227,6 +323,8 @@ struct Job<'a> {
 }
 
 enum From<'a> {
+    /// Nothing: it is there. So many bytes from here on are to be looked at.
+    InPlace(usize, usize),
     /// The whole parameter, by its values.
     Values,
     /// Runs of a piece: where they begin in the parameter, where the first begins in the piece, how many elements of each to

@@ -3,7 +3,9 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{Batch, Batches, Observer, Progress, Settings, Silent, Texts, Tokens, run, write_stories};
+use models::train::{
+    Batch, Batches, Observer, Progress, Settings, Silent, Texts, Tokens, held_out, run, write_stories,
+};
 use models::{Classifier, Tokenizer};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -237,6 +239,7 @@ fn child() {
     for position in (0..50).map(|i| i * batches.per_pass() as u64 / 50) {
         batches.fill(&tokens, position, 8, &mut batch).expect("read");
     }
+    assert_eq!(held_out(&tokens, 64, tokenizer.end(), 8, 4).expect("read").len(), 4);
     println!("high water {}", high_water());
     let _ = std::fs::remove_dir_all(&folder);
 }

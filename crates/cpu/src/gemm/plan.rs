@@ -23,8 +23,13 @@ const MC: usize = 120;
 const NB: usize = 256;
 /// Bytes of a B that is read where it is, unless its rows fall on too few cache sets.
 const DIRECT_B_BYTES: usize = 4 << 20;
-/// Bytes of B packed at a time.
+/// Bytes of B packed at a time, at most.
 const PACKED_B_BYTES: usize = 16 << 20;
+/// The same for each row of the product: A is packed once more for each such part of B, which must cost little beside packing that
+/// part; more would only take memory.
+const PACKED_B_ROW_BYTES: usize = 16 << 10;
+/// The same where rows are few: parts that are worth waking threads for.
+const PACKED_B_LEAST_BYTES: usize = 4 << 20;
 /// Bytes of A packed at a time, in each part.
 const PACKED_A_BYTES: usize = 4 << 20;
 /// Multiply-adds below which waking another thread costs more than it saves.
@@ -54,7 +59,11 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemm.strip", MC, "rows: beyond, A is packed in strips"),
     Threshold::new("gemm.columns", NB, "columns: beyond, a strip is computed in several blocks"),
     Threshold::new("gemm.direct_b", DIRECT_B_BYTES / 4, "elements of B: beyond, it is packed"),
-    Threshold::new("gemm.packed_b", PACKED_B_BYTES / 4, "elements of a packed B: beyond, columns are packed in turns"),
+    Threshold::new(
+        "gemm.packed_b",
+        PACKED_B_LEAST_BYTES / 4,
+        "elements of a packed B for few rows: beyond, columns are packed in turns",
+    ),
     Threshold::new("gemm.packed_a", PACKED_A_BYTES / 4 / MC, "depth: beyond, strips of A are lower"),
     Threshold::new("gemm.packed_a_columns", PACKED_A_COLUMNS, "columns: beyond, A is packed"),
     Threshold::new("gemm.spread", SPREAD_BYTES / 4, "elements from one row of B to the next: beyond, it is packed"),
@@ -259,8 +268,16 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     let kc = k.div_ceil(k_blocks).next_multiple_of(kernels.step().max(4));
     let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
     let n_padded = n.next_multiple_of(nr);
-    let nc =
-        if whole_b { n_padded } else { (PACKED_B_BYTES / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr)) };
+    // A B that is the same for all matrices is packed once, if it fits.
+    let again = problem.batches() > 1
+        && match problem.b {
+            Source::Memory(layout) => layout.batch.iter().all(|stride| *stride == 0),
+            Source::Generated { batched } => !batched,
+            Source::Packed => false,
+        };
+    let rows = if again { usize::MAX } else { m };
+    let packed_bytes = rows.saturating_mul(PACKED_B_ROW_BYTES).clamp(PACKED_B_LEAST_BYTES, PACKED_B_BYTES);
+    let nc = if whole_b { n_padded } else { (packed_bytes / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr)) };
     let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
     let rows_in = |bytes: usize, row: usize| (bytes / (row * size).max(1) / mr).max(1) * mr;
     let mc = MC

@@ -141,6 +141,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("SPINS", "how long a worker waits"),
     ("YIELDS", "how long a worker waits"),
     ("ONE_SET_BYTES", "a stride; `gemm.one_set_rows` lists the rows from which on it matters"),
+    ("PACKED_B_BYTES", "the most bytes of what `gemm.packed_b` lists the least of"),
+    ("PACKED_B_ROW_BYTES", "how that grows with the rows, in between"),
     ("HELPERS", "threads, not a size; every case runs below and above"),
     ("PIECES", "how often a thread's work is cut, from `HELPERS` on"),
     ("AXES", "the most axes; more are refused or interpreted"),

@@ -130,11 +130,23 @@ impl Starts {
 
 /// Batches of the held-out part, spread over it; positions beyond its end don't count.
 pub fn held_out(tokens: &Tokens, seq: usize, end: Option<i32>, rows: usize, most: usize) -> Result<Vec<Batch>> {
-    let (mut cutter, mut starts) = (Starts::new(seq, end), vec![0]);
-    tokens.each_valid(|id| starts.extend(cutter.push(id)))?;
-    starts.retain(|start| start + 1 < tokens.valid_len());
-    let wanted = starts.len().min(rows.saturating_mul(most));
-    let mut starts = (0..wanted).map(|i| starts[i * starts.len() / wanted]).peekable();
+    // Counted first, then chosen: where all of them begin would grow with the data.
+    let each = |f: &mut dyn FnMut(usize)| {
+        let mut cutter = Starts::new(seq, end);
+        let fits = |start: &usize| start + 1 < tokens.valid_len();
+        Some(0).filter(fits).into_iter().for_each(&mut *f);
+        tokens.each_valid(|id| cutter.push(id).filter(fits).into_iter().for_each(&mut *f))
+    };
+    let (mut count, mut at, mut chosen) = (0, 0, Vec::new());
+    each(&mut |_| count += 1)?;
+    let wanted = count.min(rows.saturating_mul(most));
+    each(&mut |start| {
+        if chosen.len() < wanted && at == chosen.len() * count / wanted {
+            chosen.push(start);
+        }
+        at += 1;
+    })?;
+    let mut starts = chosen.into_iter().peekable();
     let mut batches = Vec::new();
     while starts.peek().is_some() {
         let mut batch = Batch::default();

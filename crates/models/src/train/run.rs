@@ -291,8 +291,7 @@ impl<'a> Run<'a> {
         }
         let folder = if rank == 0 { out.join("data") } else { own.join("data") };
         let texts = setup::texts(&settings, &folder, watch)?;
-        let named = Path::new(&settings.model);
-        let based_on = (named.is_dir() || crate::gguf::is_gguf(named)).then(|| named.to_path_buf());
+        let based_on = setup::based_on(&settings);
         let options = settings.adapter()?;
         let tokenizer = setup::tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
         let template = match &based_on {

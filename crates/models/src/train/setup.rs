@@ -16,8 +16,17 @@ use crate::tokenizer::Tokenizer;
 use lang::consteval::Value;
 use lang::resolve::Program;
 use serde_json::Value as Json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// The directory or file that a run begins with, where `--model` names one. The run's own folder is none: `--model gpt2 --out gpt2`
+/// means the library's model, whether the folder is there already or not.
+pub(super) fn based_on(settings: &Settings) -> Option<PathBuf> {
+    let named = Path::new(&settings.model);
+    let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let own = whole(named) == whole(&settings.out);
+    ((named.is_dir() && !own) || crate::gguf::is_gguf(named)).then(|| named.to_path_buf())
+}
 
 /// Finds out what is wrong with a model's sizes before anything is written.
 pub(super) fn possible(settings: &Settings) -> Result<()> {
@@ -28,11 +37,14 @@ pub(super) fn possible(settings: &Settings) -> Result<()> {
     if crate::gguf::is_gguf(path) {
         return Ok(());
     }
-    if path.is_dir() {
+    if based_on(settings).is_some() {
         return match path.join("config.json").exists() {
             true => Ok(()),
             false => Err(Error::file(path, "no config.json here: give a HuggingFace model directory")),
         };
+    }
+    if path.is_dir() && load_program(&settings.model).is_err() {
+        return Err(Error::Input(format!("`--out` is the folder of the model, {}: choose another", path.display())));
     }
     if settings.adapter()?.is_some() {
         return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));

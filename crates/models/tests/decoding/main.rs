@@ -1,6 +1,7 @@
 //! Decoding with caches equals running the whole sequence again, for random models that mix time in every way that the
 //! language has. `DECODING_MODULES=500` tries that many.
 
+mod in_place;
 mod modules;
 
 use cpu::Cpu;
