@@ -144,6 +144,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("PACKED_B_BYTES", "the most bytes of what `gemm.packed_b` lists the least of"),
     ("PACKED_B_ROW_BYTES", "how that grows with the rows, in between"),
     ("HELPERS", "threads, not a size; every case runs below and above"),
+    ("TEAM", "threads, not a size; a row has the same bits whoever takes it"),
     ("PIECES", "how often a thread's work is cut, from `HELPERS` on"),
     ("AXES", "the most axes; more are refused or interpreted"),
     ("BATCH_AXES", "the most batch axes"),
