@@ -72,6 +72,7 @@ struct Frame {
     lines: usize,
     threads: usize,
     avx2: bool,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     avx512: bool,
     /// Lines of windows in a matrix, where windows of 2×2 tile matrices.
     halves: Option<usize>,
