@@ -181,6 +181,7 @@ impl Comm {
     }
 
     /// Counts a collective that went another way.
+    #[cfg(any(unix, windows))]
     pub(crate) fn count(&self, op: &Collective, sent: usize) {
         self.inner.count(op, sent);
     }

@@ -22,12 +22,14 @@
 mod collective;
 mod comm;
 mod error;
+#[cfg(any(unix, windows))]
 pub mod groups;
 pub mod launch;
 pub mod local;
 mod mail;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(any(unix, windows))]
 pub mod nccl;
 pub mod pipeline;
 mod reduce;
