@@ -109,7 +109,8 @@ if (browser) {
   const running = await launch(browser);
   await check("the page", async () => {
     const page = await running.page(`${server.url}/chat.html`);
-    await page.until(`document.getElementById("folder") !== null`);
+    // Whoever chooses before the page listens is not heard.
+    await page.until(`document.readyState === "complete" && document.getElementById("folder") !== null`);
     const { root } = await page.call("DOM.getDocument");
     const { nodeId } = await page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "#folder" });
     await page.call("DOM.setFileInputFiles", { nodeId, files: [chosen] });
