@@ -471,3 +471,52 @@ fn onnx_models_go_out_and_come_in() {
     refused(&["run", &folder.to_string_lossy(), "--in", &x, "--out", &path("e")], &["model.json"]);
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+/// What a driver says of itself, by a stand-in for it: too old, without a GPU, or at odds with the kernel's module.
+#[cfg(target_os = "linux")]
+#[test]
+fn drivers_that_cannot_serve_are_named_with_the_remedy() {
+    const DRIVER: &str = r#"
+#include <stdlib.h>
+int cuDriverGetVersion(int *version) { *version = atoi(getenv("SHIM_VERSION")); return 0; }
+int cuInit(unsigned flags) { return atoi(getenv("SHIM_INIT")); }
+int cuGetErrorName(int code, const char **name) { *name = "CUDA_ERROR_OF_THE_TEST"; return 0; }
+int cuGetErrorString(int code, const char **text) { *text = "as the test wants it"; return 0; }
+"#;
+    let folder = std::env::temp_dir().join(format!("tensorloom-driver-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let source = folder.join("driver.c");
+    std::fs::write(&source, DRIVER).expect("written");
+    let library = folder.join("libcuda.so.1");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !built.is_ok_and(|s| s.success()) {
+        println!("no C compiler: not looked at");
+        return;
+    }
+    std::fs::copy(&library, folder.join("libcuda.so")).expect("copied");
+    let cases = [
+        ("11080", "0", &["CUDA 11.8", "at least CUDA 12.0", "install a newer driver"][..]),
+        ("13000", "100", &["finds no GPU", "nvidia-smi"]),
+        ("13000", "803", &["cuInit", "CUDA_ERROR_OF_THE_TEST", "nvidia-smi"]),
+    ];
+    for (version, init, words) in cases {
+        let run = |arguments: &[&str]| {
+            Command::new(env!("CARGO_BIN_EXE_loom"))
+                .args(arguments)
+                .env("LD_LIBRARY_PATH", &folder)
+                .env("SHIM_VERSION", version)
+                .env("SHIM_INIT", init)
+                .output()
+                .expect("loom runs")
+        };
+        let told = run(&["doctor"]);
+        let (shown, lines) = (text(&told.stdout), text(&told.stderr));
+        assert_eq!(told.status.code(), Some(0), "{lines}");
+        assert!(words.iter().all(|w| shown.contains(w)), "{version} {init}: {shown}");
+        let told = run(&["bench", "--device", "cuda"]);
+        let lines = text(&told.stderr);
+        assert_ne!(told.status.code(), Some(0), "{lines}");
+        assert!(words.iter().all(|w| lines.contains(w)) && !lines.contains("mistake in loom"), "{version} {init}: {lines}");
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
