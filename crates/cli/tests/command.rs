@@ -516,7 +516,10 @@ int cuGetErrorString(int code, const char **text) { *text = "as the test wants i
         let told = run(&["bench", "--device", "cuda"]);
         let lines = text(&told.stderr);
         assert_ne!(told.status.code(), Some(0), "{lines}");
-        assert!(words.iter().all(|w| lines.contains(w)) && !lines.contains("mistake in loom"), "{version} {init}: {lines}");
+        assert!(
+            words.iter().all(|w| lines.contains(w)) && !lines.contains("mistake in loom"),
+            "{version} {init}: {lines}"
+        );
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }

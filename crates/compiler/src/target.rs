@@ -41,6 +41,8 @@ pub struct KernelLimits {
     /// How often an iteration space may be cut, so that pads and concatenations need no masks. Where each piece is a launch,
     /// masks are cheaper: 0.
     pub cuts: usize,
+    /// Elements that a piece must have where each is a launch.
+    pub piece: usize,
     /// Row bytes up to which a costly intermediate is kept from one loop of a row to the next.
     pub row_scratch: usize,
 }
@@ -63,10 +65,14 @@ pub struct Partials {
     pub least: usize,
     /// Results that are work enough for all threads; results along the last axis are shared out by 64.
     pub few: usize,
+    /// Elements that each of those shares must have.
+    pub each: usize,
     /// How many blocks there should be.
     pub blocks: usize,
     /// Elements of a block, at least and at most.
     pub block: (usize, usize),
+    /// Stages that a reduction may take: with 3, partial results have partial results.
+    pub stages: u32,
 }
 
 /// How loops are laid out.

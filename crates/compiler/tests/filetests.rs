@@ -24,10 +24,11 @@ static TARGET: Target = Target {
         results: 24,
         binding: isize::MAX as usize,
         cuts: 16,
+        piece: 1,
         row_scratch: 128 << 10,
     },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
-    partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
+    partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
     schedule: Schedule::Workers(Workers {
         parallel_work: 40_000,
         chunks: 64,

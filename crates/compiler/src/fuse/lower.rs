@@ -8,7 +8,7 @@
 use super::emit::Emitter;
 use super::expr::{Ex, ExId};
 use super::generate::{Fail, Generator, Source};
-use super::index::{AtomKind, Lin, Refine};
+use super::index::{AtomId, AtomKind, Lin, Refine};
 use super::join::joined;
 use super::space::Space;
 use crate::loops::Kernel;
@@ -90,7 +90,7 @@ pub(crate) fn lower(
         // Where a piece is a launch, it must be worth one.
         let pays = match target.schedule {
             Schedule::Workers(_) => true,
-            Schedule::Grid => space.numel() >= target.partials.least as i64,
+            Schedule::Grid => space.numel() >= target.kernel.piece as i64,
         };
         let cuttable = pays && done.len() + todo.len() < target.kernel.cuts && refinements < 64;
         match piece(graph, group, sources, &space, cuttable, target) {
@@ -228,7 +228,7 @@ fn choose_loops(
         for (_, role, _, at) in stores {
             // What a whole row gives is stored once a row, while loads run over all of it.
             let often = *role == Role::Full || reductions.is_empty();
-            w += match coefficient(at, v).abs() {
+            w += match along(g, at, v).abs() {
                 1 if often => 6,
                 1 => 1,
                 0 => 0,
@@ -238,10 +238,15 @@ fn choose_loops(
         }
         for e in g.exprs.iter() {
             if let Ex::Load { at, .. } = e {
-                w += match coefficient(at, v).abs() {
-                    1 => 4,
-                    0 => 1,
-                    _ => -2,
+                // What is the same for a whole row is loaded once a row.
+                let often = reductions.is_empty() || g.atoms.vars(at) & space.reduced != 0;
+                w += match along(g, at, v).abs() {
+                    1 if often => 4,
+                    0 if often => 1,
+                    _ if often => -2,
+                    1 => 1,
+                    0 => 0,
+                    _ => -1,
                 };
             }
         }
@@ -290,6 +295,17 @@ fn choose_loops(
         }
     }
     Ok(LoopShape { parallel, serial, vector, block, cols, merged, extents: extent_of, work })
+}
+
+/// How far a form goes from one value of a variable to the next one, as a rule: quotients stay, and remainders go along.
+fn along(g: &Generator<'_>, form: &Lin, v: usize) -> i64 {
+    let step = |&(a, k): &(AtomId, i64)| match &g.atoms.get(a).kind {
+        AtomKind::Var(x) => k * i64::from(*x == v),
+        AtomKind::Mod(part, by) => k * (along(g, part, v) % by),
+        AtomKind::Div(part, by) => k * (along(g, part, v) / by),
+        AtomKind::Computed(_) => 0,
+    };
+    form.terms.iter().map(step).sum()
 }
 
 /// Merges neighbours: outer·extent + inner runs as one loop if every form says so and both are of one class. Gives what

@@ -13,7 +13,7 @@ pub fn partials(graph: &Graph, target: &Partials) -> Result<Graph> {
     let outs = graph.inline_with(&args, |node, operands| {
         b.loc = node.loc.clone();
         if let Op::Reduce(r) = &node.op
-            && let Some(v) = cut(&mut b, r.kind, operands[0], &r.axes, target)?
+            && let Some(v) = cut(&mut b, r.kind, operands[0], &r.axes, target, target.stages)?
         {
             return Ok(Values::from_slice(&[v]));
         }
@@ -22,15 +22,22 @@ pub fn partials(graph: &Graph, target: &Partials) -> Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-/// The reduction through partial results, if it is one that gains by it.
-fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Partials) -> Result<Option<Value>> {
+/// The reduction through partial results, if it is one that gains by it, in so many stages at most.
+fn cut(
+    b: &mut Builder,
+    kind: ReduceKind,
+    x: Value,
+    axes: &[usize],
+    target: &Partials,
+    stages: u32,
+) -> Result<Option<Value>> {
     let ty = b.ty(x);
     let total = ty.numel();
     let reduced = |a: usize| axes.contains(&a);
     let kept: usize = (0..ty.rank()).filter(|&a| !reduced(a)).map(|a| ty.shape[a]).product();
     let Some(last) = ty.rank().checked_sub(1) else { return Ok(None) };
     let shares = if reduced(last) { kept } else { kept / ty.shape[last].max(1) * (ty.shape[last] / 64).max(1) };
-    if total < target.least || shares >= target.few {
+    if stages < 2 || total < target.least || shares >= target.few || total / shares.max(1) < target.each {
         return Ok(None);
     }
     // The longest run of neighbouring reduced axes becomes one axis, and that is cut.
@@ -43,10 +50,11 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Par
             (run, longest) = (start..end, size);
         }
     }
-    let around = total / longest.max(1);
+    // What a block has beside its part of the run: other reduced axes, and the columns of sums of columns.
+    let around = total / longest.max(1) / if reduced(last) { kept.max(1) } else { 1 };
     let near = (total / target.blocks.max(1)).clamp(target.block.0, target.block.1) / around.max(1);
-    // Sums of columns: whoever adds up the partial results has no more of them than a block has rows.
-    let near = if reduced(last) { near } else { near.max(longest.isqrt()) };
+    // Sums of columns: whoever adds up the partial results has no more of them, stage by stage, than a block has rows.
+    let near = if reduced(last) { near } else { near.max(root(longest, stages)) };
     let block = block_near(longest, near.max(1));
     let blocks = longest / block;
     if blocks < 2 {
@@ -69,7 +77,10 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Par
         .collect();
     let mut total = reduce_as(b, kind, wide, main, &inner)?;
     let kept_before = (0..run.start).filter(|&a| !reduced(a)).count();
-    total = b.reduce(kind, total, &[kept_before])?;
+    total = match cut(b, kind, total, &[kept_before], target, stages - 1)? {
+        Some(v) => v,
+        None => b.reduce(kind, total, &[kept_before])?,
+    };
     if !whole {
         let rest = b.slice_axis(flat, run.start, blocks * block, longest)?;
         let axes: Vec<usize> = inner.iter().map(|&a| if a > run.start { a - 1 } else { a }).collect();
@@ -84,6 +95,15 @@ fn reduce_as(b: &mut Builder, kind: ReduceKind, wide: DType, x: Value, axes: &[u
     axes.sort_unstable();
     let x = b.cast(x, wide)?;
     b.reduce(kind, x, &axes)
+}
+
+/// The largest number whose power of so many is not above `n`.
+fn root(n: usize, power: u32) -> usize {
+    let mut least = 1;
+    while (least + 1usize).checked_pow(power).is_some_and(|p| p <= n) {
+        least += 1;
+    }
+    least
 }
 
 /// A divisor of `n` near `target`, or `target` if there is none.

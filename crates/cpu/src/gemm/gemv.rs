@@ -32,6 +32,8 @@ pub(super) const ALONG: usize = 2048;
 const BYTES: usize = 2048;
 /// The same where each result is one chain of additions.
 pub(super) const CHAIN: usize = 64;
+/// Bytes of a matrix that are asked for before their turn: what fetches by itself stops at the end of each page.
+const AHEAD: usize = 6 << 10;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemv.chunk", CHUNK, "results: beyond, they are computed in chunks"),
@@ -297,6 +299,12 @@ unsafe fn dots<V: Load<S>, S: Copy + Default, const C: usize>(
         let step = SUMS * V::LANES;
         let whole = k / step * step;
         for d in (0..whole).step_by(step) {
+            for c in 0..C {
+                let next = rows[c].add(d).cast::<u8>().wrapping_add(AHEAD);
+                for line in (0..step * size_of::<S>()).step_by(64) {
+                    V::prefetch(next.wrapping_add(line).cast());
+                }
+            }
             for s in 0..SUMS {
                 let at = d + s * V::LANES;
                 let xv = V::load(x.add(at));

@@ -33,11 +33,19 @@ pub fn target(buffers: usize, binding: usize) -> Target {
             binding,
             // Each piece would be a dispatch.
             cuts: 0,
+            piece: 1 << 16,
             // A row that the threads of a workgroup can share.
             row_scratch: 8 << 10,
         },
         keep: Keep { costly: 24, cheap: 64, distant: 6 },
-        partials: Partials { least: 1 << 16, few: 1 << 10, blocks: 1 << 10, block: (1 << 12, 1 << 17) },
+        partials: Partials {
+            least: 1 << 15,
+            few: 1 << 10,
+            each: 1 << 13,
+            blocks: 1 << 10,
+            block: (1 << 12, 1 << 17),
+            stages: 3,
+        },
         schedule: Schedule::Grid,
         products: Products { dtypes: &[DType::F32, DType::F16, DType::BF16], prologues: None, epilogues: None },
     }

@@ -36,10 +36,18 @@ static TARGET: Target = Target {
         DType::F32,
     ],
     index: DType::I32,
-    kernel: KernelLimits { buffers: 8, reads: 7, results: 8, binding: 128 << 20, cuts: 0, row_scratch: 4 << 10 },
+    kernel: KernelLimits {
+        buffers: 8,
+        reads: 7,
+        results: 8,
+        binding: 128 << 20,
+        cuts: 0,
+        piece: 16,
+        row_scratch: 4 << 10,
+    },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
     // Small, so that small graphs go this way too.
-    partials: Partials { least: 16, few: 3, blocks: 4, block: (2, 8) },
+    partials: Partials { least: 16, few: 3, each: 4, blocks: 4, block: (2, 8), stages: 3 },
     schedule: Schedule::Grid,
     products: Products { dtypes: &[DType::F32], prologues: None, epilogues: None },
 };

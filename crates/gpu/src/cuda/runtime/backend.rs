@@ -156,12 +156,20 @@ pub(super) fn target() -> Target {
             binding: isize::MAX as usize,
             // Each piece is a launch, but masks keep lanes from wide accesses.
             cuts: 8,
+            piece: 1 << 18,
             // A row that the threads of a block can share.
             row_scratch: 32 << 10,
         },
         keep: Keep { costly: 48, cheap: 64, distant: 6 },
         // A block is done with fewer before a second launch has begun.
-        partials: Partials { least: 1 << 18, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
+        partials: Partials {
+            least: 1 << 15,
+            few: 1 << 10,
+            each: 1 << 13,
+            blocks: 1 << 11,
+            block: (1 << 12, 1 << 17),
+            stages: 3,
+        },
         schedule: Schedule::Grid,
         products: Products {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
