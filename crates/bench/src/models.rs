@@ -26,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) narrow: bool,
     /// Products but the last in fp8 with delayed scaling: E4M3 forward, E5M2 backward.
     pub(crate) fp8: bool,
+    /// What the gates give is computed again in backward: less memory, more time.
+    pub(crate) again: bool,
 }
 
 pub(crate) const TINY: Config = Config {
@@ -39,6 +41,7 @@ pub(crate) const TINY: Config = Config {
     seq: 128,
     narrow: false,
     fp8: false,
+    again: false,
 };
 pub(crate) const SMALL: Config = Config {
     vocab: 4096,
@@ -51,6 +54,7 @@ pub(crate) const SMALL: Config = Config {
     seq: 256,
     narrow: false,
     fp8: false,
+    again: false,
 };
 
 /// A Llama of GPT-2's size, for GPUs.
@@ -65,6 +69,7 @@ pub(crate) const GPT2_SIZE: Config = Config {
     seq: 1024,
     narrow: true,
     fp8: false,
+    again: true,
 };
 
 /// A Llama of a billion parameters.
@@ -79,6 +84,7 @@ pub(crate) const BILLION: Config = Config {
     seq: 2048,
     narrow: true,
     fp8: false,
+    again: false,
 };
 
 /// The shape of Qwen 2's smallest: many words, few key heads.
@@ -93,6 +99,7 @@ pub(crate) const QWEN_HALF: Config = Config {
     seq: 2048,
     narrow: true,
     fp8: false,
+    again: false,
 };
 
 /// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
@@ -173,8 +180,7 @@ fn forward(c: &Config) -> Result<Graph> {
         x = b.add(x, o)?;
         let n = rms(&mut b, x, layer[3])?;
         let up = linear(&mut b, n, layer[4])?;
-        let down = match c.narrow {
-            // What the gate gives is computed again in backward, as `torch.compile` does.
+        let down = match c.again {
             true => {
                 let mut inner = Builder::new();
                 let (x, w) = (inner.graph.input(b.ty(up)), inner.graph.input(b.ty(layer[5])));

@@ -464,7 +464,10 @@ impl Printer<'_> {
                 }
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
-            Select(c, a, b) if self.d(*a).is_float() => format!("pick(r{}, r{}, r{})", c.0, a.0, b.0),
+            // A choice between what is compared would be taken for its minimum, which has another zero.
+            Select(c, a, b) if self.d(*a).is_float() => {
+                format!("pick(r{}, hidden(r{}, nothing), r{})", c.0, a.0, b.0)
+            }
             Select(c, a, b) => format!("select(r{}, r{}, r{})", b.0, a.0, c.0),
             Fma(a, b, c) => {
                 let d = self.d(*a);

@@ -39,7 +39,7 @@ pub fn target(buffers: usize, binding: usize) -> Target {
         },
         keep: Keep { costly: 24, cheap: 64, distant: 6 },
         partials: Partials {
-            least: 1 << 15,
+            least: 1 << 14,
             few: 1 << 10,
             each: 1 << 13,
             blocks: 1 << 10,

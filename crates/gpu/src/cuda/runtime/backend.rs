@@ -163,7 +163,7 @@ pub(super) fn target() -> Target {
         keep: Keep { costly: 48, cheap: 64, distant: 6 },
         // A block is done with fewer before a second launch has begun.
         partials: Partials {
-            least: 1 << 15,
+            least: 1 << 13,
             few: 1 << 10,
             each: 1 << 13,
             blocks: 1 << 11,
@@ -358,6 +358,9 @@ impl Loaded {
             }
         };
         drop(recordings);
+        // A product of another thread may be two kernels with its sums in the workspace between them: recorded products, which use it
+        // too, must not come there.
+        let _workspace = self.inner.blas.as_ref().map(Blas::workspace);
         graph.replay(device.stream.0)
     }
 

@@ -15,7 +15,7 @@ use cudarc::driver::sys as cu;
 use ir::DType;
 use rustc_hash::FxHashMap;
 use std::ffi::{CStr, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What products may use beside their operands: what NVIDIA recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -87,6 +87,11 @@ impl Blas {
             }
         };
         Ok(choice.map(|choice| Plan { choice: Some(choice), ..plan }))
+    }
+
+    /// The workspace, which whoever gives products to the device's stream holds until all of their kernels are there.
+    pub(crate) fn workspace(&self) -> MutexGuard<'_, CudaBuffer> {
+        self.workspace.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// What the library thinks best.
@@ -161,7 +166,7 @@ impl Blas {
         stream: cu::CUstream,
     ) -> Result<()> {
         let choice = plan.choice.as_ref().ok_or_else(|| Error::Internal("a product without a plan".into()))?;
-        let workspace = self.workspace.lock().unwrap_or_else(|e| e.into_inner());
+        let workspace = self.workspace();
         // Nobody else gives this plan meanwhile: the workspace is ours.
         if let Some([of_first, of_second]) = scales {
             use lt::cublasLtMatmulDescAttributes_t::*;
