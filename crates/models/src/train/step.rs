@@ -9,6 +9,8 @@ use super::moments::{self, Moment, Signed};
 use crate::beside::key_type;
 use ir::ops::Scan;
 use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
+use training::adam::{Adam, Corrections, Updated, descend};
+use training::clip::{shrink, sum_of_squares};
 
 /// Constants of the optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,6 +75,10 @@ pub(crate) struct Scalars {
 }
 
 impl AdamW {
+    fn rule(&self) -> Adam {
+        Adam { beta1: self.beta1, beta2: self.beta2, eps: self.eps, eps_root: 0.0 }
+    }
+
     /// The scalars of a step, counted from 0.
     pub(crate) fn scalars(&self, rate: f64, step: usize) -> Scalars {
         let correct = |beta: f64| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32;
@@ -169,7 +175,7 @@ fn update(
     let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
     let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();
     for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
-        let mut sum = squares_of(b, *g)?;
+        let mut sum = sum_of_squares(b, *g)?;
         if let Some(clip) = trained.clip {
             sum = sums.squares(b, i, sum)?;
             let norm = b.unary(Unary::Sqrt, sum)?;
@@ -177,7 +183,7 @@ fn update(
             let shape = b.ty(*g).shape;
             let wide = b.splat(shrink, &shape)?;
             *g = b.mul(*g, wide)?;
-            sum = squares_of(b, *g)?;
+            sum = sum_of_squares(b, *g)?;
         }
         match sums.groups.get(i).filter(|axes| !axes.is_empty()) {
             None => {
@@ -222,25 +228,11 @@ fn update(
         let v = moments::wide(b, second[i], scales[1][i], Signed(false), &shape)?;
         let shrink = along(b, shrink)?;
         let g = b.mul(gradients[i], shrink)?;
-        let (kept, added) = (b.scale(m, adam.beta1)?, b.scale(g, 1.0 - adam.beta1)?);
-        let m1 = b.add(kept, added)?;
-        let square = b.mul(g, g)?;
-        let (kept, added) = (b.scale(v, adam.beta2)?, b.scale(square, 1.0 - adam.beta2)?);
-        let v1 = b.add(kept, added)?;
-        let (c1, c2) = (along(b, correct1)?, along(b, correct2)?);
-        let (m_hat, v_hat) = (b.mul(m1, c1)?, b.mul(v1, c2)?);
-        let root = b.unary(Unary::Sqrt, v_hat)?;
-        let below = b.offset(root, adam.eps)?;
-        let mut change = b.div(m_hat, below)?;
+        let corrections = Corrections::Multiplied { k1: correct1, k2: correct2 };
+        let Updated { direction, mean: m1, square: v1 } = adam.rule().update(b, [m, v], g, corrections)?;
         let Trained { rate: own, decay, .. } = trained_how[i];
-        if decay * adam.decay != 0.0 {
-            let decay = b.scale(p, decay * adam.decay)?;
-            change = b.add(change, decay)?;
-        }
         let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
-        let rate = along(b, rate)?;
-        let change = b.mul(change, rate)?;
-        let p1 = b.sub(p, change)?;
+        let p1 = descend(b, p, direction, decay * adam.decay, rate)?;
         let own = along(b, sound)?;
         new.push(b.select(own, p1, p)?);
         for (k, (kept, old, value)) in
@@ -297,22 +289,6 @@ pub(crate) fn update_graph(
     let (norm, _, new, _) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
     let results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
     Ok(b.finish(&results))
-}
-
-/// The sum of a gradient's squares.
-fn squares_of(b: &mut Builder, g: Value) -> Result<Value> {
-    let square = b.mul(g, g)?;
-    b.sum_all(square)
-}
-
-/// The factor that shortens something of length `norm` to `limit`, if it is longer.
-fn shrink(b: &mut Builder, norm: Value, limit: f64) -> Result<Value> {
-    let below = b.offset(norm, 1e-6)?;
-    let limit = b.scalar(DType::F32, limit)?;
-    let ratio = b.div(limit, below)?;
-    let one = b.scalar(DType::F32, 1.0)?;
-    let long = b.compare(Compare::Lt, ratio, one)?;
-    b.select(long, ratio, one)
 }
 
 /// Mean loss and gradients over micro-batches, one after another; states go from each to the next.
