@@ -5,15 +5,11 @@ use crate::adapter::{Adapter, AdapterOptions, Place};
 use crate::error::{Error, Result};
 use crate::lora::LoraOptions;
 use ir::ops::{Call, Dot, Remat};
-use ir::{Build, Builder, DType, Graph, Node, Op, Type, Value, Values};
+use ir::{Build, Builder, DType, Graph, Node, Op, Value, Values};
 use lang::lower::dropout;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The type of a step's key.
-pub(crate) fn key_type() -> Type {
-    Type::new(DType::U32, &[2])
-}
+use training::step::key_type;
 
 /// A forward graph whose first inputs are the adapter's tensors; then come its own. In training, an adapter with dropout
 /// needs a key, the last input, unless the forward graph already ends with one (`keyed`).
