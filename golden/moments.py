@@ -1,4 +1,4 @@
-"""AdamW with moments in 8 bits, as bitsandbytes publishes it, in NumPy: crates/models/tests/data/moments/.
+"""AdamW with moments in 8 bits, as bitsandbytes publishes it, in NumPy: crates/training/tests/data/moments/.
 
     python golden/moments.py
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "crates/models/tests/data/moments"
+DATA = pathlib.Path(__file__).resolve().parent.parent / "crates/training/tests/data/moments"
 F = np.float32
 BETA1, BETA2, EPS, DECAY, RATE = 0.9, 0.95, 1e-8, 0.1, 1e-2
 

@@ -11,7 +11,7 @@ use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
 use models::{
-    Adapter, Beams, ChatTemplate, Constrainer, Error, Model, NamedTensor, Sampling, Scheme, SlotSizes, Slots, Together,
+    Adapter, Beams, ChatTemplate, Constrainer, Model, NamedTensor, Sampling, Scheme, SlotSizes, Slots, Together,
     Tokenizer, Writing,
 };
 use serde_json::Value as Json;
@@ -312,7 +312,7 @@ fn adapted(dir: &Path, base: Option<&str>, dtype: DType, module: Option<&str>) -
 }
 
 /// One line, whatever went wrong.
-pub(crate) fn usage(error: Error) -> Usage {
+pub(crate) fn usage(error: impl std::fmt::Display) -> Usage {
     Usage(error.to_string().trim_end().to_string())
 }
 

@@ -16,6 +16,7 @@ use compiler::Bindings;
 use ir::ops::Call;
 use ir::{Build, DType, Graph, Loc, Value, Values};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 /// Records what `f` builds from tensors, at a place of the user's program; gives `n` tensors. A failure gives invalid ones.
@@ -34,9 +35,27 @@ pub fn is_tracing() -> bool {
     context::trace().is_some()
 }
 
+thread_local! {
+    /// The function whose recorder keeps what it changes in its arguments, by the number of its trace.
+    static KEPT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
 /// Whether a pure function is being recorded: what it changes in place is lost.
 pub fn is_pure() -> bool {
-    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::Mode::Function))
+    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::Mode::Function) && KEPT.get() != Some(t.id))
+}
+
+/// Runs `f`, the body of a function that is being recorded by somebody who reads its arguments afterwards: what it changes in them in
+/// place is not lost. Functions inside of it are pure as ever.
+pub fn keeping_arguments<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<u64>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            KEPT.set(self.0);
+        }
+    }
+    let _restore = Restore(KEPT.replace(context::trace().map(|t| t.id)));
+    f()
 }
 
 /// What the recording of a function depends on beside its arguments: whether gradients are recorded, and autocast's dtype.

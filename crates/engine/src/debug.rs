@@ -195,6 +195,12 @@ impl Engine {
         state.bases.iter().map(live).collect()
     }
 
+    /// A device by its number; the first one for a number that none has.
+    pub fn backend(&self, device: usize) -> Arc<dyn compiler::Backend> {
+        let devices = &self.shared.devices;
+        devices.get(device).unwrap_or(&devices[0]).pool.backend.clone()
+    }
+
     /// Names of the devices, in order.
     pub fn devices(&self) -> Vec<String> {
         self.shared.devices.iter().map(|d| d.pool.backend.name()).collect()

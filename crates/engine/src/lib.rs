@@ -65,6 +65,7 @@ pub use operand::{Number, Operand, OperandRef, Term};
 pub use pool::{PoolStats, SizeStats};
 pub use profile::{Phase, Profile, Record, Sums, Unfused, module, phase};
 pub use region::{CompileOptions, Compiled, VariantKey};
+pub use rng::draw_by;
 pub use slab::Key;
 pub use tensor::{Ellipsis, NewAxis, OnePick, Pick, Picks, ScatterReduce, Tensor, step};
 pub use tree::Tree;

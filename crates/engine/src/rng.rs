@@ -16,7 +16,71 @@ use crate::trace::Mode;
 use ir::composites::dropout;
 use ir::ops::{Bitcast, Call, Threefry2x32};
 use ir::{Binary, Build, Builder, Compare, DType, Loc, Scalar, Type, Unary, Value, Values};
+use std::cell::RefCell;
 use std::sync::Arc;
+
+thread_local! {
+    /// A key that functions being recorded draw by, and how many draws there were.
+    static KEY: RefCell<Option<(Tensor, u64)>> = const { RefCell::new(None) };
+}
+
+/// Runs `f`, a part of a function that is being recorded, whose draws follow from a key (`u32[2]`): the same key, the same numbers.
+/// Without one, a recorded function can't draw, since it would give the same numbers at every call.
+pub fn draw_by<R>(key: &Tensor, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<(Tensor, u64)>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            KEY.replace(self.0.take());
+        }
+    }
+    let _restore = Restore(KEY.replace(Some((key.clone(), 0))));
+    f()
+}
+
+/// The key that is drawn by, and the number of the next draw, if a function is being recorded that has one.
+fn next_by_key() -> Option<(Tensor, u64)> {
+    let trace = context::trace()?;
+    if !matches!(trace.mode, Mode::Function) {
+        return None;
+    }
+    KEY.with_borrow_mut(|key| {
+        let (key, next) = key.as_mut()?;
+        *next += 1;
+        Some((key.clone(), *next - 1))
+    })
+}
+
+/// What `f` makes of bits by a key and of tensors.
+fn drawn_by(
+    (key, number): (Tensor, u64),
+    args: &[&Tensor],
+    shape: &[usize],
+    op: OpNonce,
+    at: &Loc,
+    f: impl FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>,
+) -> Tensor {
+    let all: Vec<&Tensor> = [&key].into_iter().chain(args.iter().copied()).collect();
+    let g = |b: &mut dyn Record, v: &[Value]| {
+        let bits = bits_by(b, v[0], number, op, shape)?;
+        Ok(Values::from_elem(f(b, bits, &v[1..])?, 1))
+    };
+    record(at, 1, None, &all, g).swap_remove(0)
+}
+
+/// Uniform bits by a key: each draw has a stream of its own.
+fn bits_by(b: &mut dyn Record, key: Value, draw: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
+    let n: usize = shape.iter().product();
+    let word = |b: &mut dyn Record, i: usize| -> ir::Result<Value> {
+        let word = b.slice_axis(key, 0, i, i + 1)?;
+        let word = b.reshape(word, &[])?;
+        b.splat(word, &[n])
+    };
+    let (k0, k1) = (word(b, 0)?, word(b, 1)?);
+    let stream = b.full(&Type::new(DType::U32, &[n]), Scalar::from_bits(DType::U32, draw << 3 | op as u64))?;
+    let place = b.iota(DType::U32, &[n], 0)?;
+    let out = b.one(first_word(n)?.into(), &[k0, k1, stream, place])?;
+    b.reshape(out, shape)
+}
 
 /// The generator's basis and how many draws were scheduled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +173,9 @@ impl Engine {
     ) -> Tensor {
         let at = &context::place(at);
         let trace = context::trace();
+        if let Some(key) = next_by_key() {
+            return drawn_by(key, args, shape, op, at, f);
+        }
         let (seed, nonce) = {
             let mut state = self.shared.state();
             let nonce = state.reserve();
@@ -193,13 +260,17 @@ impl Tensor {
         if self.invalid().is_some() {
             return self.clone();
         }
+        let f = |b: &mut dyn Record, bits: Value, v: &[Value]| {
+            let types = [b.ty(v[0]), b.ty(bits)];
+            let make = || dropout::dropout(&types[0], &types[1], rate);
+            let op = crate::intern::composite("dropout", &types, &[rate], make)?;
+            Ok(b.emit(op.into(), &[v[0], bits])?[0])
+        };
+        if let Some(key) = next_by_key() {
+            return drawn_by(key, &[self], self.shape(), OpNonce::Dropout, &at, f);
+        }
         match self.any_engine(&at) {
-            Ok(engine) => engine.draw(&[self], self.shape(), OpNonce::Dropout, &at, |b, bits, v| {
-                let types = [b.ty(v[0]), b.ty(bits)];
-                let make = || dropout::dropout(&types[0], &types[1], rate);
-                let op = crate::intern::composite("dropout", &types, &[rate], make)?;
-                Ok(b.emit(op.into(), &[v[0], bits])?[0])
-            }),
+            Ok(engine) => engine.draw(&[self], self.shape(), OpNonce::Dropout, &at, f),
             Err(e) => Tensor::failed(e, None),
         }
     }

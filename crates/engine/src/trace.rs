@@ -92,7 +92,7 @@ enum Outer {
 
 /// A Graph that is being recorded.
 pub struct Trace {
-    id: u64,
+    pub(crate) id: u64,
     pub(crate) mode: Mode,
     state: Mutex<TraceState>,
 }

@@ -5,11 +5,9 @@
 
 use crate::beside::adapted;
 use crate::budget;
-use crate::checkpoint::{Checkpoint, to_bytes};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::export::write_tensors;
-use crate::files;
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
 use crate::model::{Model, Piece};
@@ -19,6 +17,9 @@ use compiler::Backend;
 use ir::{DType, Type};
 use serde_json::{Value as Json, json};
 use std::path::Path;
+use training::NamedTensor;
+use training::files;
+use training::named_tensor::to_bytes;
 
 /// Which kind of adapter, and what was chosen about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -205,7 +206,7 @@ impl Adapter {
         if let (Some(config), Json::Object(further)) = (config.as_object_mut(), further) {
             config.extend(further);
         }
-        files::write(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
+        Ok(files::write(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())?)
     }
 
     /// The directory of the model that an adapter was trained on.

@@ -5,9 +5,7 @@
 //! second has a row for every token. Where the graph shows that rows see only what stands before them (`growing`), a new token computes
 //! its own, and keys and values of those before it stand in caches; otherwise all rows are computed again.
 
-use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::generate::{Choosing, Generation, Writing};
 use crate::growing::growing;
 use crate::last_row::last_row;
@@ -19,6 +17,8 @@ use ir::{Builder, DType, Graph, Type, Value};
 use lang::lower::Options;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use training::NamedTensor;
+use training::named_tensor::from_bytes;
 
 /// The input that holds what is written, as transformers calls it.
 const WRITTEN: &str = "decoder_input_ids";

@@ -5,15 +5,11 @@ use crate::adapter::{Adapter, AdapterOptions, Place};
 use crate::error::{Error, Result};
 use crate::lora::LoraOptions;
 use ir::ops::{Call, Dot, Remat};
-use ir::{Build, Builder, DType, Graph, Node, Op, Type, Value, Values};
+use ir::{Build, Builder, DType, Graph, Node, Op, Value, Values};
 use lang::lower::dropout;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The type of a step's key.
-pub(crate) fn key_type() -> Type {
-    Type::new(DType::U32, &[2])
-}
+use training::step::key_type;
 
 /// A forward graph whose first inputs are the adapter's tensors; then come its own. In training, an adapter with dropout
 /// needs a key, the last input, unless the forward graph already ends with one (`keyed`).
@@ -219,24 +215,14 @@ impl Updates {
             seen = dropout(b, x, key, stream, self.share)?;
         }
         let change = options.beside(b, seen, &update.ab)?;
-        let ty = b.ty(y);
-        let change = b.cast(change, ty.dtype)?;
-        let last = ty.rank() - 1;
-        let size = b.ty(change).shape[last];
-        let (mut low, mut high) = (vec![0; last + 1], vec![0; last + 1]);
-        low[last] = update.start as i64;
-        high[last] = (ty.shape[last] - update.start - size) as i64;
-        let zero = b.scalar(ty.dtype, 0.0)?;
-        let change = b.pad(change, zero, &low, &high, &vec![0; last + 1])?;
-        b.add(y, change)
+        training::lora::add(b, y, change, update.start)
     }
 }
 
 /// The low-rank update of a parameter itself.
 fn updated(b: &mut Builder, weight: &mut Value, place: &Place, options: &LoraOptions, ab: &[Value]) -> ir::Result<()> {
     let dtype = b.ty(*weight).dtype;
-    let update = b.matmul(ab[1], ab[0])?;
-    let update = b.scale(update, options.scale())?;
+    let update = training::lora::matrix(b, [ab[0], ab[1]], options.scale())?;
     let update = b.cast(update, dtype)?;
     let update = placed(b, update, *weight, place.piece.dim, place.piece.start, 0.0)?;
     *weight = b.add(*weight, update)?;

@@ -4,7 +4,6 @@
 //! block is better off with scales that fit the numbers which meet large inputs. Its largest numbers are cut off a little, more and
 //! more, and what has the smallest error, weighted by the mean square of each input, is kept.
 
-use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::packed::PackedWeight;
@@ -15,6 +14,7 @@ use ir::ops::ReduceKind;
 use ir::{Build, Builder, DType, Graph, Op, Value, Values};
 use lang::lower::Options;
 use std::collections::BTreeMap;
+use training::named_tensor::from_bytes;
 
 /// The mean square of each input of the matrices that products read, by parameter.
 #[derive(Clone, Debug, Default, PartialEq)]

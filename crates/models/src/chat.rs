@@ -4,10 +4,10 @@
 //! `tokenizer_config.json`. A directory without one gets a plain one.
 
 use crate::error::{Error, Result};
-use crate::files;
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use training::files;
 
 /// For models that bring no template: each message behind the name of who says it.
 const PLAIN: &str = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}\

@@ -2,10 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::export::PACKED;
-use crate::files;
 use crate::packed::PackedWeight;
 use crate::tensor_file::TensorFile;
-use half::{bf16, f16};
 use ir::composites::quantized::{Format, Packing};
 use ir::{DType, Scalar, Type};
 use safetensors::Dtype;
@@ -13,6 +11,8 @@ use safetensors::tensor::TensorInfo;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use training::files;
+use training::named_tensor::from_bytes;
 
 /// The open files of a checkpoint.
 pub struct Checkpoint {
@@ -163,7 +163,7 @@ impl Stored<'_> {
 
     /// Bytes from an offset on.
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        self.file.read(self.info, offset, bytes)
+        Ok(self.file.read(self.info, offset, bytes)?)
     }
 
     /// Where its bytes begin and end, and in which file.
@@ -220,27 +220,6 @@ pub(crate) fn dtype_of(stored: Dtype) -> Option<DType> {
     })
 }
 
-/// How a dtype is stored.
-pub(crate) fn stored_as(dtype: DType) -> Dtype {
-    match dtype {
-        DType::Bool => Dtype::BOOL,
-        DType::I8 => Dtype::I8,
-        DType::I16 => Dtype::I16,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::U8 => Dtype::U8,
-        DType::U16 => Dtype::U16,
-        DType::U32 => Dtype::U32,
-        DType::U64 => Dtype::U64,
-        DType::F8E4M3 => Dtype::F8_E4M3,
-        DType::F8E5M2 => Dtype::F8_E5M2,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::F32 => Dtype::F32,
-        DType::F64 => Dtype::F64,
-    }
-}
-
 /// 2^(e - 127).
 fn power(e: u8) -> f32 {
     2f32.powi(i32::from(e) - 127)
@@ -257,37 +236,6 @@ fn fp4(bits: u8) -> f32 {
 pub(crate) fn inexact(values: &[f32], dtype: DType) -> Option<f32> {
     let held = |x: &f32| Scalar::from_f64(dtype, f64::from(*x)).to_f64() == f64::from(*x);
     if dtype.is_float() { None } else { values.iter().copied().find(|x| !held(x)) }
-}
-
-/// Floats as bytes of a dtype.
-pub(crate) fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
-    match dtype {
-        DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
-        DType::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        _ => {
-            let bits = values.iter().map(|x| Scalar::from_f64(dtype, f64::from(*x)).bits().to_le_bytes());
-            bits.flat_map(|bytes| bytes.into_iter().take(dtype.size())).collect()
-        }
-    }
-}
-
-/// Bytes of a dtype as floats.
-pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<f32> {
-    let pairs = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    match dtype {
-        DType::BF16 => pairs().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-        DType::F16 => pairs().map(|bits| f16::from_bits(bits).to_f32()).collect(),
-        DType::F32 => {
-            let words = bytes.chunks_exact(4);
-            words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-        }
-        _ => {
-            let words = bytes.chunks_exact(dtype.size());
-            let bits = words.map(|b| b.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte)));
-            bits.map(|bits| Scalar::from_bits(dtype, bits).to_f64() as f32).collect()
-        }
-    }
 }
 
 fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {

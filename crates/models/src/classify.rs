@@ -6,10 +6,9 @@
 
 use crate::adapter::Adapter;
 use crate::architecture::Architecture;
-use crate::checkpoint::{Checkpoint, from_bytes};
+use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::last_row::{before_head, last_row};
 use crate::model::Model;
 use crate::session::{Buffer, Session};
@@ -20,6 +19,8 @@ use lang::lower::Options;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
+use training::files;
+use training::named_tensor::from_bytes;
 
 /// Texts are padded to multiples of this.
 const BLOCK: usize = 32;

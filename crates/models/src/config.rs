@@ -1,11 +1,11 @@
 //! Reading `config.json`: fields by the dotted names that `param_mapping` uses.
 
 use crate::error::{Error, Result};
-use crate::files;
 use lang::ast::{Expr, ExprKind};
 use lang::consteval::Value;
 use serde_json::{Map, Value as Json};
 use std::path::Path;
+use training::files;
 
 /// A configuration, with older spellings brought to the newest.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::beside::adapted;
-use crate::checkpoint::from_bytes;
 use crate::divided::Divided;
 use crate::error::{Error, Result};
 use crate::last_row::last_row;
@@ -18,6 +17,7 @@ use dist::Comm;
 use lang::lower::{Lowered, Observation, Options};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use training::named_tensor::from_bytes;
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
 const BLOCK: usize = 64;

@@ -1,10 +1,10 @@
 //! Files of the language on disk, behind the standard library.
 
 use crate::error::{Error, Result};
-use crate::files;
 use lang::library::WithLibrary;
 use lang::resolve::{Loaded, Loader, Program};
 use std::path::{Path, PathBuf};
+use training::files;
 
 /// Files on disk, by path without extension (§4.7.1): beside the program's own file, in the folders above it up to the one
 /// with `module.lock`, in the current directory, then in the folders of `LOOM_PATH`.
@@ -68,7 +68,7 @@ impl Loader for Disk {
         let file = self.file(path, major)?;
         match files::read_text(&file, files::TEXT) {
             Ok(_) => None,
-            Err(Error::File { reason, .. }) => Some(format!("{}: {reason}", file.display())),
+            Err(training::Error::File { reason, .. }) => Some(format!("{}: {reason}", file.display())),
             Err(other) => Some(other.to_string()),
         }
     }
@@ -113,9 +113,9 @@ pub fn write_lock(name: &str, program: &Program) -> Result<PathBuf> {
 fn unreadable(file: &Path) -> Error {
     match files::open(file) {
         Ok(_) => Error::file(file, "expected a .module file"),
-        Err(Error::File { reason, .. }) => {
+        Err(training::Error::File { reason, .. }) => {
             Error::file(file, format!("{reason}; give a .module file or a model of the library, such as llama"))
         }
-        Err(other) => other,
+        Err(other) => other.into(),
     }
 }

@@ -1,10 +1,10 @@
 //! Which ids begin and end a text.
 
 use crate::error::{Error, Result};
-use crate::files;
 use crate::tokenizer::Tokenizer;
 use serde_json::Value as Json;
 use std::path::Path;
+use training::files;
 
 /// The ids that end a text of a model: what `generation_config.json` and `config.json` say, and the tokenizer's own.
 pub fn end_ids(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<i32>> {

@@ -95,3 +95,14 @@ impl Error {
         Error::File { path: path.to_path_buf(), reason: reason.to_string() }
     }
 }
+
+impl From<training::Error> for Error {
+    fn from(error: training::Error) -> Error {
+        match error {
+            training::Error::File { path, reason } => Error::File { path, reason },
+            training::Error::Input(text) => Error::Input(text),
+            training::Error::Run(error) => Error::Run(error),
+            training::Error::Graph(error) => Error::Graph(error),
+        }
+    }
+}

@@ -1,7 +1,6 @@
 //! Logits, loss and gradients of a batch.
 
 use crate::asserts;
-use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::mapping::Function;
 use crate::model::Model;
@@ -9,26 +8,8 @@ use crate::session::Session;
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
-
-/// A tensor with a name.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NamedTensor {
-    /// Its name.
-    pub name: String,
-    /// Its shape.
-    pub shape: Vec<usize>,
-    /// Its dtype.
-    pub dtype: DType,
-    /// Its elements, little-endian.
-    pub bytes: Vec<u8>,
-}
-
-impl NamedTensor {
-    /// The elements of a float tensor.
-    pub fn floats(&self) -> Vec<f32> {
-        from_bytes(&self.bytes, self.dtype)
-    }
-}
+use training::NamedTensor;
+use training::named_tensor::{from_bytes, to_bytes};
 
 /// What an evaluation gives.
 #[derive(Clone, Debug)]

@@ -1,9 +1,7 @@
 //! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
 
-use crate::checkpoint::{dtype_of, to_bytes};
+use crate::checkpoint::dtype_of;
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
-use crate::files;
 use crate::fresh::cut;
 use crate::mapping::{Sources, exports};
 use crate::model::{Model, Piece};
@@ -11,6 +9,9 @@ use crate::tensor_file;
 use ir::DType;
 use std::collections::HashMap;
 use std::path::Path;
+use training::NamedTensor;
+use training::files;
+use training::named_tensor::to_bytes;
 
 /// What names of packed parameters' parts begin with.
 pub(crate) const PACKED: &str = "packed.";
@@ -20,7 +21,7 @@ impl Model {
     pub fn export(&self, dir: &Path) -> Result<()> {
         files::make_folder(dir)?;
         write_tensors(&dir.join("model.safetensors"), &self.wide_tensors(false)?)?;
-        files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())
+        Ok(files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())?)
     }
 
     /// Writes the directory of a quantised model: what is packed stays so, under the names of the parameters.
@@ -45,7 +46,7 @@ impl Model {
             // Other readers see at once that these are no plain weights.
             fields.insert("quantization_config".into(), serde_json::json!({ "quant_method": "tensorloom" }));
         }
-        files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())
+        Ok(files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())?)
     }
 
     /// The tensors of a HuggingFace directory; without those of packed parameters, if so asked.
@@ -92,7 +93,7 @@ impl Model {
 /// Writes tensors as one safetensors file, whole or not at all.
 pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
     // transformers asks for the format before it reads.
-    tensor_file::write(path, tensors, HashMap::from([("format".to_string(), "pt".to_string())]))
+    Ok(tensor_file::write(path, tensors, HashMap::from([("format".to_string(), "pt".to_string())]))?)
 }
 
 /// The tensors of a safetensors file.

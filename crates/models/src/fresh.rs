@@ -2,7 +2,6 @@
 
 use crate::architecture::Architecture;
 use crate::budget;
-use crate::checkpoint::to_bytes;
 use crate::error::{Error, Result};
 use crate::mapping::{Part, Slice, Sources, sources};
 use crate::model::{Model, Piece};
@@ -12,6 +11,7 @@ use ir::DType;
 use lang::consteval::Value;
 use lang::lower::{Init, Parameter};
 use safetensors::Dtype;
+use training::named_tensor::to_bytes;
 
 impl Model {
     /// A model with random parameters.

@@ -26,7 +26,6 @@ mod evaluate;
 mod expansion;
 mod export;
 mod fields;
-pub mod files;
 mod fresh;
 mod frozen;
 mod generate;
@@ -69,7 +68,7 @@ pub use disk::{load_program, write_lock};
 pub use divided::divide;
 pub use ends::{end_ids, start_id};
 pub use error::{Error, Result};
-pub use evaluate::{Evaluation, NamedTensor, Probed};
+pub use evaluate::{Evaluation, Probed};
 pub use export::{copy_companions, read_tensors, write_tensors};
 pub use generate::{Generation, Writing};
 pub use ia3::Ia3Options;
@@ -84,6 +83,7 @@ pub use sample::{History, Sampling, log_probabilities};
 pub use slots::{SlotSizes, Slots};
 pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};
+pub use training::{NamedTensor, files};
 
 /// The snippets of the README, the tutorial and the book are compiled and run with the documentation.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 use crate::adapter::names;
 use crate::error::{Error, Result};
 use crate::random::Random;
-use ir::{Build, Builder, Value};
+use ir::{Builder, Value};
 use serde_json::Value as Json;
 
 /// A higher rank than that of any matrix is a mistake.
@@ -111,14 +111,7 @@ impl LoraOptions {
 
     /// What is added to a projection of `x` `[.., in]`: `[.., out]`.
     pub(crate) fn beside(&self, b: &mut Builder, x: Value, ab: &[Value]) -> ir::Result<Value> {
-        let dtype = b.ty(x).dtype;
-        let rank = b.ty(x).rank();
-        let mut y = x;
-        for &matrix in ab {
-            let matrix = b.cast(matrix, dtype)?;
-            y = b.one(ir::ops::Dot::last_axes(dtype, rank, 2).into(), &[y, matrix])?;
-        }
-        b.scale(y, self.scale())
+        training::lora::update(b, x, [ab[0], ab[1]], self.scale())
     }
 }
 

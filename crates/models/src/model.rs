@@ -2,7 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::budget;
-use crate::checkpoint::{Checkpoint, inexact, to_bytes};
+use crate::checkpoint::{Checkpoint, inexact};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fresh::{cut, draw};
@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use training::named_tensor::to_bytes;
 
 /// A tensor of the checkpoint and its place in a parameter.
 #[derive(Clone, Debug)]

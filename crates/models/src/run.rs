@@ -1,14 +1,14 @@
 //! Models with any inputs and outputs: encoders, pictures, pairs of sequences.
 
 use crate::asserts;
-use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::model::Model;
 use crate::session::Session;
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::Options;
+use training::NamedTensor;
+use training::named_tensor::{from_bytes, to_bytes};
 
 /// What a run gives.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::expansion;
-use crate::files;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
 use tokenizers::{PreTokenizerWrapper, TokenizerImpl};
+use training::files;
 
 /// The token that ends a text.
 pub const END: &str = "<|endoftext|>";

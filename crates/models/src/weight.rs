@@ -3,7 +3,6 @@
 //! A model that was read keeps its files open. What computes gets its weights by [`Model::upload`], converted from the
 //! file to the parameter's dtype on their way, by all threads; what trains gets them as f32 that nobody has rounded.
 
-use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::mapping::Function;
 use crate::model::{Model, Piece};
@@ -14,6 +13,7 @@ use cpu::HostBuffer;
 use ir::DType;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use training::named_tensor::{from_bytes, to_bytes};
 
 /// Where the elements of a parameter are.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Data in batches.
 
 use crate::{Error, Result, Tensor, Tree, engine_of, random, write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Gives the examples with some numbers as one batch.
 type Fetch<T> = Arc<dyn Fn(&[usize]) -> Result<T> + Send + Sync>;
@@ -35,6 +35,8 @@ pub struct DataLoader<T> {
     batch_size: usize,
     shuffle: Option<u64>,
     drop_last: bool,
+    /// The order of the epoch that [`DataLoader::at`] was last asked about.
+    order: Arc<Mutex<Option<(u64, Vec<usize>)>>>,
 }
 
 impl<T: Tree + Send + Sync + 'static> DataLoader<T> {
@@ -72,7 +74,14 @@ impl<T: Tree + Send + Sync + 'static> DataLoader<T> {
 impl<T> DataLoader<T> {
     /// What a function makes of the numbers of a batch's examples, which are below `examples`.
     pub fn from_fn(examples: usize, f: impl Fn(&[usize]) -> Result<T> + Send + Sync + 'static) -> DataLoader<T> {
-        DataLoader { fetch: Arc::new(f), examples, batch_size: 1, shuffle: None, drop_last: false }
+        DataLoader {
+            fetch: Arc::new(f),
+            examples,
+            batch_size: 1,
+            shuffle: None,
+            drop_last: false,
+            order: Arc::default(),
+        }
     }
 
     /// With this many examples in a batch; the last one may have fewer.
@@ -84,6 +93,7 @@ impl<T> DataLoader<T> {
     /// In an order that depends on a seed and the epoch, and on nothing else.
     pub fn shuffle(mut self, seed: u64) -> DataLoader<T> {
         self.shuffle = Some(seed);
+        self.order = Arc::default();
         self
     }
 
@@ -113,6 +123,25 @@ impl<T> DataLoader<T> {
                 Ok(order.into_iter().map(|i| i as usize).collect())
             }
         }
+    }
+
+    /// The batch with a number, counted through all epochs: a function of the number alone, as [`crate::train`] needs it.
+    #[track_caller]
+    pub fn at(&self, number: u64) -> Result<T> {
+        let _here = write::here();
+        let batches = self.len() as u64;
+        if batches == 0 {
+            let reason = format!("there are no batches of {} in {} examples", self.batch_size, self.examples);
+            return Err(write::error("DataLoader", reason));
+        }
+        let (epoch, start) = (number / batches, (number % batches) as usize * self.batch_size);
+        let mut known = self.order.lock().unwrap_or_else(|e| e.into_inner());
+        let order = match known.take().filter(|(of, _)| *of == epoch) {
+            Some((_, order)) => order,
+            None => self.order(epoch)?,
+        };
+        let (_, order) = known.insert((epoch, order));
+        (self.fetch)(&order[start..(start + self.batch_size).min(order.len())])
     }
 
     /// The batches of an epoch.

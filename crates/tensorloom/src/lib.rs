@@ -48,6 +48,7 @@ mod save;
 pub mod shard;
 pub mod special;
 pub mod testing;
+pub mod train;
 pub mod tree;
 mod write;
 

@@ -12,6 +12,7 @@ use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
 use ir::{Build, DType, Type, Value};
+use training::lora;
 
 /// What an annotation brings into the module that it stands in, by names behind the tensor's.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,26 +131,14 @@ impl Lowerer<'_> {
     fn lora(&mut self, x: Value, y: Value, parts: &[Part], values: &[Value], scale: f64) -> ir::Result<Value> {
         let b = &mut self.b;
         let ty = b.ty(y);
-        let rank = ty.rank();
-        let rows: usize = ty.shape[..rank - 1].iter().product();
-        let inner = b.ty(x).shape.last().copied().unwrap_or(1);
-        let flat = b.reshape(x, &[rows, inner])?;
-        let flat = b.cast(flat, ty.dtype)?;
+        let x = b.cast(x, ty.dtype)?;
         let mut y = y;
         for (part, ab) in parts.iter().zip(values.chunks_exact(2)) {
-            let (down, up) = (b.permute(ab[0], &[1, 0])?, b.permute(ab[1], &[1, 0])?);
-            let narrow = b.matmul(flat, down)?;
-            let update = b.matmul(narrow, up)?;
-            let update = b.scale(update, scale)?;
+            let update = lora::update(b, x, [ab[0], ab[1]], scale)?;
             let mut shape = ty.shape.to_vec();
-            shape[rank - 1] = part.size;
+            shape[ty.rank() - 1] = part.size;
             let update = b.reshape(update, &shape)?;
-            let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
-            low[rank - 1] = part.start as i64;
-            high[rank - 1] = (ty.shape[rank - 1] - part.start - part.size) as i64;
-            let zero = b.scalar(ty.dtype, 0.0)?;
-            let update = b.pad(update, zero, &low, &high, &vec![0; rank])?;
-            y = b.add(y, update)?;
+            y = lora::add(b, y, update, part.start)?;
         }
         Ok(y)
     }

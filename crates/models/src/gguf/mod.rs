@@ -15,10 +15,8 @@ pub use header::{Header, Kind, TensorEntry, Value, parse};
 
 use crate::architecture::Architecture;
 use crate::budget;
-use crate::checkpoint::{from_bytes, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::fresh::cut;
 use crate::mapping::{Function, sources};
 use crate::model::{Model, Piece};
@@ -33,6 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use training::files;
+use training::named_tensor::{from_bytes, to_bytes};
 
 /// An open file.
 pub(crate) struct Gguf {

@@ -2,9 +2,9 @@
 
 use super::header::Kind;
 use crate::error::{Error, Result};
-use crate::files::NewFile;
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use training::files::NewFile;
 
 /// Tensors begin at multiples of this.
 const ALIGN: u64 = 32;
@@ -104,5 +104,5 @@ pub(super) fn write(path: &Path, pairs: &[(String, Pair)], tensors: &[Tensor]) -
         Ok(rest) => file.add(&rest)?,
         Err(_) => return Err(Error::file(path, "a write was interrupted")),
     }
-    file.finish()
+    Ok(file.finish()?)
 }

@@ -11,7 +11,6 @@ use crate::random::Random;
 use crate::train::StepSizes;
 use crate::train::division::{Division, arranged};
 use crate::train::pipeline::{self, ChunkGraphs, Divided};
-use crate::train::step;
 use compiler::program::{Program, Step, Trip};
 use compiler::{Backend, Bindings, Communicator, Options};
 use cpu::Cpu;
@@ -23,6 +22,7 @@ use ir::{DType, Graph, Mesh, MeshAxis, Op, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use training::step;
 
 /// How ranks of this machine talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -224,7 +224,7 @@ impl Here {
         let mut cost = cost(job, mesh, &DEVICES[0], true)?;
         let ground = Grounds::default().of(job, mesh, false)?;
         let Ground { model, about, .. } = &*ground;
-        let (mut target, comm) = (ground.target.clone(), absent(mesh)?);
+        let (mut target, comm) = (ground.target.objective.clone(), absent(mesh)?);
         let (vocabulary, world) = (model.vocabulary().unwrap_or(1), mesh.ranks());
         let StepSizes { accumulate, .. } = job.sizes;
         let n = target.trained.len();
@@ -236,7 +236,7 @@ impl Here {
             };
             let graph = arranged(
                 &step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
-                target.summing.waits,
+                ground.target.summing.waits,
             )?;
             let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
             let (program, seconds) = dry.run(&graph, donate, world)?;

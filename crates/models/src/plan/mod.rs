@@ -26,9 +26,9 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::placing::About;
 use crate::train::division::{Division, arranged, groups};
+use crate::train::objective::Target;
 use crate::train::objective::{How, objective};
 use crate::train::pipeline::{self, ChunkGraphs, Divided};
-use crate::train::step::{self, Objective};
 use crate::train::{AdamW, Settings, StepSizes};
 use crate::weight::Weight;
 use compiler::Options;
@@ -39,6 +39,7 @@ use ir::{DType, Mesh, Type};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use training::step;
 
 /// What is to be trained.
 #[derive(Clone, Debug)]
@@ -147,7 +148,7 @@ const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip
 /// A model of which nothing is known but its sizes, and what is trained of it.
 struct Ground {
     model: Model,
-    target: Objective,
+    target: Target,
     about: Vec<About>,
 }
 
@@ -198,8 +199,8 @@ impl Grounds {
     fn flops(&self, job: &Job, mesh: &Mesh) -> Result<f64> {
         let found = self.flops.get((job.sizes.rows, groups(mesh), true), || {
             let ground = self.of(job, mesh, true)?;
-            let trained: Vec<usize> = (0..ground.target.trained.len()).collect();
-            Ok(count(&transform::value_and_grad(&ground.target.loss, &trained)?).flops)
+            let trained: Vec<usize> = (0..ground.target.objective.trained.len()).collect();
+            Ok(count(&transform::value_and_grad(&ground.target.objective.loss, &trained)?).flops)
         })?;
         Ok(*found)
     }
@@ -221,7 +222,7 @@ fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bo
     let scan = !exact && pipeline::axis(mesh).is_none();
     let ground = grounds.of(job, mesh, scan)?;
     let Ground { model, about, .. } = &*ground;
-    let (mut target, comm) = (ground.target.clone(), absent(mesh)?);
+    let (mut target, comm) = (ground.target.objective.clone(), absent(mesh)?);
     let accumulate = job.sizes.accumulate;
     let n = target.trained.len();
     let mut cost = Cost {
@@ -327,7 +328,7 @@ fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bo
         _ => Division::of(&mut target, about, comm)?.sums,
     };
     let graph = step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?;
-    let graph = arranged(&graph, target.summing.waits)?;
+    let graph = arranged(&graph, ground.target.summing.waits)?;
     let types: Vec<Type> = target.loss.input_types()[..about.len()].to_vec();
     cost.state = state(&types);
     cost.counts = count(&graph);

@@ -5,7 +5,6 @@
 
 use super::adapters::Stacked;
 use crate::budget;
-use crate::checkpoint::from_bytes;
 use crate::error::Result;
 use crate::last_row::{before_head, last_row};
 use crate::model::Model;
@@ -14,6 +13,7 @@ use compiler::{Backend, Bindings, Executable, Options as Compiling};
 use ir::{Build, Builder, Graph, Type, Value};
 use lang::lower::{Lowered, Options};
 use std::sync::Arc;
+use training::named_tensor::from_bytes;
 
 /// A compiled program. Inputs: what is shared (stacks of adapters, parameters), ids, position, caches, the adapter where there
 /// are several, the row that is asked for where it is a part of a prompt. Outputs: the result, caches.

@@ -5,10 +5,10 @@
 use super::shuffle::Shuffle;
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
-use crate::files::{self, NewFile};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
+use training::files::{self, NewFile};
 
 /// Ids and, for each, the id that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

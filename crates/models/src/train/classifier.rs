@@ -3,14 +3,14 @@
 
 use crate::checkpoint::dtype_of;
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::export::write_tensors;
-use crate::files;
 use crate::model::{HEADS, Model};
 use crate::tensor_file::TensorFile;
 use ir::DType;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
+use training::NamedTensor;
+use training::files;
 
 /// Writes a model with its head as a directory.
 pub(crate) fn export(
@@ -40,7 +40,7 @@ pub(crate) fn export(
         }
         describe(fields, classes);
     }
-    files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())
+    Ok(files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())?)
 }
 
 fn describe(fields: &mut Map<String, Json>, classes: &[String]) {
@@ -72,5 +72,5 @@ pub(crate) fn beside_adapter(heads: &[NamedTensor], classes: &[String], dir: &Pa
     files::write(&about, format!("{config:#}\n").as_bytes())?;
     let mut fields = Map::new();
     describe(&mut fields, classes);
-    files::write(&dir.join("classes.json"), format!("{:#}\n", Json::Object(fields)).as_bytes())
+    Ok(files::write(&dir.join("classes.json"), format!("{:#}\n", Json::Object(fields)).as_bytes())?)
 }

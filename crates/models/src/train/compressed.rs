@@ -1,11 +1,11 @@
 //! Files of texts that are compressed: gzip and Zstandard, unpacked as they are read.
 
 use crate::error::{Error, Result};
-use crate::files;
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use training::files;
 
 /// Endings that say how a file is packed.
 pub(super) const PACKED: &[&str] = &["gz", "zst"];

@@ -11,30 +11,17 @@
 //!
 //! The loss graph is divided by [`transform::partition`]; every rank then runs one program, and its steps are the same on all.
 
-use super::buckets::{BUCKET, early, summed};
-use super::step::Objective;
 use crate::error::{Error, Result};
-use crate::placing::{self, About, by_shard, each_run, places};
+use crate::placing::{self, About, by_shard, places};
 use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
-use ir::{AxisSet, Build, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
+use ir::{AxisSet, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
 use std::sync::Arc;
+use training::Objective;
+use training::Sums;
+use training::buckets::early;
+use training::places::each_run;
 use transform::{Cut, Placement};
-
-/// Sums that a step needs beside those inside of the loss.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sums {
-    /// Over which ranks each gradient is summed.
-    pub(crate) gradients: Vec<Vec<MeshAxis>>,
-    /// Over which ranks the squares of each are.
-    pub(crate) squares: Vec<Vec<MeshAxis>>,
-    /// Over which ranks the sum of all squares is, for each: that of its own, and of stages that don't have it.
-    pub(crate) groups: Vec<Vec<MeshAxis>>,
-    /// All of these that there are, on any rank: ranks sum in one order.
-    pub(crate) all: Vec<Vec<MeshAxis>>,
-    /// Bytes of gradients that are summed at once; none says the usual.
-    pub(crate) bucket: Option<usize>,
-}
 
 /// How a run's tensors lie on the ranks of a mesh.
 #[derive(Clone)]
@@ -331,31 +318,4 @@ pub(crate) fn gathered_again(graph: &Graph, end: Value) -> ir::Result<Graph> {
     }
     g.set_outputs(graph.outputs().iter().map(|v| map[v.0 as usize]).collect::<Vec<_>>());
     Ok(g)
-}
-
-impl Sums {
-    /// Those of some tensors.
-    pub(crate) fn of(&self, chosen: &[usize]) -> Sums {
-        let pick = |all: &Vec<Vec<MeshAxis>>| chosen.iter().filter_map(|&i| all.get(i).cloned()).collect();
-        Sums {
-            gradients: pick(&self.gradients),
-            squares: pick(&self.squares),
-            groups: pick(&self.groups),
-            all: self.all.clone(),
-            bucket: self.bucket,
-        }
-    }
-
-    /// Gradients summed over the ranks that have parts of the sums.
-    pub(crate) fn gradients(&self, b: &mut ir::Builder, gradients: &mut [Value]) -> ir::Result<()> {
-        summed(b, gradients, &self.gradients, self.bucket.unwrap_or(BUCKET))
-    }
-
-    /// A sum of squares over the ranks that have parts of the tensor.
-    pub(crate) fn squares(&self, b: &mut ir::Builder, i: usize, sum: Value) -> ir::Result<Value> {
-        match self.squares.get(i) {
-            Some(axes) if !axes.is_empty() => b.psum(sum, axes),
-            _ => Ok(sum),
-        }
-    }
 }

@@ -9,12 +9,12 @@ use super::text::Texts;
 use super::tokens::{Reading, unbuffered};
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
-use crate::files::{self, NewFile};
 use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use training::files::{self, NewFile};
 
 /// Of this many examples, the last is held out.
 const HELD_OUT: u64 = 20;

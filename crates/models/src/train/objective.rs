@@ -5,15 +5,16 @@ use super::apart;
 use super::both_sides::both_sides;
 use super::isolate;
 use super::losses::{self, Parts};
-use super::step::{Objective, Trained};
 use crate::adapter::Adapter;
 use crate::asserts;
-use crate::beside::{adapted, key_type};
+use crate::beside::adapted;
 use crate::error::{Error, Result};
 use crate::last_row::before_head;
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, Recipe, Summing};
+use training::step::key_type;
+use training::{Objective, Trained};
 
 /// What is special about an objective.
 #[derive(Clone, Copy, Default)]
@@ -62,6 +63,16 @@ impl<'a> How<'a> {
     }
 }
 
+/// What a model is trained for, and what stands beside its loss.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) objective: Objective,
+    /// Matrices that are trained beside the model, the last of the trained.
+    pub(crate) heads: Vec<(String, Type)>,
+    /// How ranks sum gradients, as the model says.
+    pub(crate) summing: Summing,
+}
+
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
 pub(crate) fn objective(
     model: &Model,
@@ -69,7 +80,7 @@ pub(crate) fn objective(
     how: &How<'_>,
     rows: usize,
     seq: usize,
-) -> Result<Objective> {
+) -> Result<Target> {
     if rows % how.aim.rows_each() != 0 {
         return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
     }
@@ -175,7 +186,8 @@ pub(crate) fn objective(
         heads.push(("score.weight".to_string(), loss.input_types()[trained.len()].clone()));
         trained.push(Trained::new(true));
     }
-    Ok(Objective { loss, plain, keyed, states, trained, heads, summing, asserts: asserted })
+    let objective = Objective { loss, plain, batch: 2, keyed, states, buffers: 0, trained, asserts: asserted };
+    Ok(Target { objective, heads, summing })
 }
 
 /// What is asked of a forward graph.

@@ -7,7 +7,6 @@
 use super::batches::Batch;
 use super::division::{Division, failed, gathered_again, local};
 use super::stages::{Chunk, Stages, layer_of, opened};
-use super::step::Objective;
 use crate::error::{Error, Result};
 use crate::placing::{self, About};
 use crate::session::Buffer;
@@ -17,6 +16,7 @@ use dist::pipeline::{Action, Schedule};
 use ir::{Build, Builder, DType, Graph, Mesh, MeshAxis, Spec, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use training::Objective;
 use transform::{Cut, Placement};
 
 /// The axis of a mesh that is a pipeline.

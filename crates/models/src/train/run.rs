@@ -1,12 +1,7 @@
 //! A run from settings to a saved model.
 
 use super::classifier;
-use super::events::Events;
-use super::live::Live;
-use super::log::{Entry, Log};
 use super::profile::Profile;
-use super::report::{self, Facts};
-use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
 use super::setup;
 use super::source::Source;
@@ -15,65 +10,18 @@ use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::model::Model;
 use crate::sample::Sampling;
+use crate::session::Buffer;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
 use dist::Comm;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// What a person who watches is told.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// Steps done.
-    pub step: usize,
-    /// Steps of the run.
-    pub steps: usize,
-    /// Mean loss since the last line.
-    pub loss: f64,
-    /// The newest loss of the held-out part.
-    pub valid: Option<f32>,
-    /// Tokens a second.
-    pub speed: f64,
-    /// Memory of the process, in bytes.
-    pub memory: u64,
-    /// Time left.
-    pub left: Duration,
-    /// Whether a line of the log is due.
-    pub line: bool,
-}
-
-/// Who watches a run.
-pub trait Observer {
-    /// Something worth a line.
-    fn note(&mut self, text: &str);
-    /// The data is being read: so many bytes of so many.
-    fn reading(&mut self, _done: u64, _all: u64) {}
-    /// Training begins.
-    fn begin(&mut self, done: usize, steps: usize);
-    /// A step is done.
-    fn step(&mut self, progress: &Progress);
-    /// A sample of the model so far.
-    fn sample(&mut self, step: usize, text: &str);
-    /// Whether to save and stop.
-    fn stop(&self) -> bool;
-}
-
-/// Watches nothing and never stops.
-pub struct Silent;
-
-impl Observer for Silent {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, _: &Progress) {}
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
-        false
-    }
-}
+use std::time::Instant;
+use training::report::Facts;
+use training::saved::{self, Saved};
+use training::{Cadence, Entry, Log, Observer, StepResult, Task, files, thousands};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -91,9 +39,6 @@ pub struct Finished {
     /// Time of training, over all its parts.
     pub seconds: f64,
 }
-
-/// Steps in a row whose gradient may be infinite or no number.
-const BAD_STEPS: usize = 5;
 
 /// Trains as the settings say. With `resume`, goes on from the newest good checkpoint in the folder; `given` are the
 /// names that were set on purpose, which must not contradict it.
@@ -145,7 +90,7 @@ pub fn run_on(
         }
         let share = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.mesh().ranks()));
         let any = |bad: bool| match &comm {
-            Some(comm) => comm.any(bad).map_err(|e| Error::Input(e.to_string())),
+            Some(comm) => comm.any(bad).map_err(|e| training::Error::Input(e.to_string())),
             None => Ok(bad),
         };
         let (found, faults) = saved::newest_shared(&checkpoints, share, &any)?;
@@ -178,7 +123,9 @@ pub fn run_on(
     if leads {
         saved::clean(&checkpoints);
     }
-    Run::prepare(settings, start, backend, watch, comm)?.train(watch)
+    let (mut texts, mut run) = Texts::prepare(settings, start, backend, watch, comm)?;
+    run.train(&mut texts, watch)?;
+    texts.finish(run, watch)
 }
 
 /// What a folder with a model in it has.
@@ -250,36 +197,29 @@ fn adopt(settings: &Settings, saved: &Saved, given: &[String]) -> Result<Setting
     Ok(merged)
 }
 
-struct Run<'a> {
+/// A model that is trained on texts.
+struct Texts<'a> {
     settings: Settings,
     backend: &'a dyn Backend,
     tokenizer: Tokenizer,
     source: Source,
     trainer: Trainer,
     held_out: Vec<Batch>,
-    log: Log,
-    at: Saved,
-    valid: Option<f32>,
-    timings: Vec<Timing>,
-    facts: Facts,
-    /// The report while the run goes on.
-    live: Option<Live>,
-    shown: Instant,
-    events: Option<Events>,
+    batch: Batch,
+    /// What an adapter starts from, until its first step is done.
+    start: Option<Vec<Buffer>>,
     /// Whether the model began with the run.
     fresh: bool,
-    /// When the command was given.
-    began: Instant,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Texts<'a> {
     fn prepare(
         settings: Settings,
         start: Option<saved::Checkpoint>,
         backend: &'a dyn Backend,
         watch: &mut dyn Observer,
         comm: Option<Arc<Comm>>,
-    ) -> Result<Run<'a>> {
+    ) -> Result<(Texts<'a>, training::Run)> {
         let began = Instant::now();
         let out = &settings.out.clone();
         // Each rank prepares its own data: all get the same.
@@ -420,7 +360,7 @@ impl<'a> Run<'a> {
             backend.name(),
             trainer.planned_bytes() as f64 / 1e6,
         ));
-        let log = Log::resume(if rank == 0 { out } else { &own }, at.step)?;
+        let log = Log::resume(if rank == 0 { out } else { &own }, at.step, "tokens")?;
         if rank == 0 {
             files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
         }
@@ -429,237 +369,35 @@ impl<'a> Run<'a> {
             parameters,
             trained,
             backend: backend.name(),
-            train_tokens: train,
-            valid_tokens: valid,
+            train,
+            valid,
             unit: source.unit(),
+            speed: "tokens",
+            rate: "`--lr`",
             planned: trainer.planned_bytes(),
+            settings: NAMES.iter().map(|(name, ..)| (name.to_string(), settings.get(name))).collect(),
         };
-        let live =
-            settings.live.filter(|_| rank == 0).map(|port| Live::start(port.filter(|port| *port > 0))).transpose()?;
-        if let Some(live) = &live {
-            watch.note(&format!("the report, while the run goes on: http://{}/", live.address()));
-        }
-        let events = (settings.tensorboard && rank == 0).then(|| Events::begin(&settings.out)).transpose()?;
-        let run = Run {
-            settings,
-            backend,
-            tokenizer,
-            source,
-            trainer,
-            held_out,
-            log,
-            at,
-            valid: None,
-            timings: Vec::new(),
-            facts,
-            live,
-            shown: began,
-            events,
-            fresh: based_on.is_none(),
-            began,
+        let cadence = Cadence {
+            steps: settings.steps,
+            log_every: settings.log_every,
+            eval_every: settings.eval_every,
+            sample_every: settings.sample_every,
+            checkpoint_every: settings.checkpoint_every,
+            keep: settings.keep,
         };
-        run.try_saving(resumed)?;
-        Ok(run)
-    }
-
-    /// Finds out now, not after hours, whether a checkpoint can be written. A new run has its first one, so that it can be
-    /// resumed from then on.
-    fn try_saving(&self, resumed: bool) -> Result<()> {
-        let folder = self.checkpoints();
-        let remedy = "make room or give another `--out`";
-        match resumed {
-            true if !self.trainer.leads() => Ok(()),
-            true => saved::try_room(&folder, 12 * self.trainer.trained_count()).map_err(|e| {
-                let step = self.at.step;
-                Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
-            }),
-            false => {
-                let written = self.trainer.save(&folder, &self.at, self.settings.keep);
-                written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
-            }
-        }
-    }
-
-    fn checkpoints(&self) -> PathBuf {
-        self.settings.out.join("checkpoints")
-    }
-
-    fn train(mut self, watch: &mut dyn Observer) -> Result<Finished> {
-        let settings = self.settings.clone();
         let rows = settings.batch * settings.grad_accum;
-        let tokens_per_step = (rows * settings.seq) as f64;
-        let (schedule, mut batch) = (settings.schedule(), Batch::default());
-        let (started, before) = (Instant::now(), self.at.seconds);
-        let (mut bad, mut line_at, mut line_steps) = (0, Instant::now(), 0);
-        let (mut speed, mut ran) = (0.0, 0);
-        let mut saved_at = self.at.step;
-        watch.begin(self.at.step, settings.steps);
-        self.show(true, false);
-        // What an adapter starts from is little and kept aside, so that its first step need not wait for the validation.
-        let mut before_first = None;
-        if self.at.step == 0 && self.trainer.adapts() && !self.held_out.is_empty() {
-            before_first = Some(self.trainer.trained_now(self.backend)?);
-        } else if self.at.step == 0 {
-            self.validate()?;
-        } else {
-            let entries = self.log.entries().iter().rev();
-            self.valid =
-                entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
+        let size = (rows, (rows * settings.seq) as f64);
+        let mut run = training::Run::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
+        if let Some(port) = settings.live.filter(|_| rank == 0) {
+            run.serve(port, watch)?;
         }
-        while self.at.step < settings.steps && !self.trainer.any(watch.stop())? {
-            self.source.fill(self.at.position, rows, &mut batch)?;
-            let (index, rate) = (self.at.step, schedule.rate(self.at.step));
-            ran += 1;
-            // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
-            let result = if ran == 4 || self.timings.is_empty() && index + 1 == settings.steps {
-                let (result, timings) = self.trainer.timed_step(&batch, rate, index)?;
-                self.timings = timings;
-                self.profile(watch);
-                result
-            } else {
-                self.trainer.step(&batch, rate, index)?
-            };
-            bad = if result.norm.is_finite() { 0 } else { bad + 1 };
-            if bad >= BAD_STEPS {
-                return Err(Error::Input(format!(
-                    "the loss is {} at step {index}, {BAD_STEPS} steps in a row: resume from the last checkpoint with a smaller `--lr`",
-                    result.loss
-                )));
-            }
-            self.at.step += 1;
-            self.at.position += rows as u64;
-            self.at.since.0 += f64::from(result.loss);
-            self.at.since.1 += 1;
-            line_steps += 1;
-            let step = self.at.step;
-            let due = |every: usize| step.is_multiple_of(every) || step == settings.steps;
-            let first = step == 1;
-            let loss = self.at.since.0 / self.at.since.1 as f64;
-            let line = due(settings.log_every) || first;
-            if line {
-                speed = line_steps as f64 * tokens_per_step / line_at.elapsed().as_secs_f64().max(1e-9);
-                let (last, norm, memory) = (result.loss, result.norm, memory());
-                self.note(Entry::Train { step, loss, last, norm, rate, speed, memory });
-                let norms = self.trainer.norms(self.backend)?;
-                if !norms.is_empty() {
-                    self.note(Entry::Layers { step, norms });
-                }
-                self.at.since = (0.0, 0);
-            }
-            if let Some(trained) = before_first.take() {
-                watch.note(&format!(
-                    "first step after {:.1} s, loss {:.4}",
-                    self.began.elapsed().as_secs_f64(),
-                    result.loss
-                ));
-                let loss = self.trainer.validate_with(&trained, &self.held_out, self.backend)?;
-                self.validated(0, loss)?;
-            }
-            if due(settings.eval_every) {
-                self.validate()?;
-            }
-            let left = (settings.steps - step) as f64 * tokens_per_step / f64::max(speed, 1e-9);
-            let left = Duration::from_secs_f64(if speed > 0.0 { left } else { 0.0 });
-            let progress =
-                Progress { step, steps: settings.steps, loss, valid: self.valid, speed, memory: memory(), left, line };
-            watch.step(&progress);
-            if step.is_multiple_of(settings.sample_every) && step < settings.steps {
-                let text = self.write_text(80, step as u64)?;
-                watch.sample(step, &text);
-                self.note(Entry::Sample { step, text });
-            }
-            self.at.seconds = before + started.elapsed().as_secs_f64();
-            self.show(false, false);
-            if step.is_multiple_of(settings.checkpoint_every) && step < settings.steps {
-                self.save(watch, &mut saved_at);
-                self.report(watch);
-            }
-            if line {
-                (line_at, line_steps) = (Instant::now(), 0);
-            }
+        if settings.tensorboard && rank == 0 {
+            run.write_events()?;
         }
-        self.finish(watch, &mut saved_at)
-    }
-
-    /// A line of the log, for everyone who reads it.
-    fn note(&mut self, entry: Entry) {
-        if let Some(events) = &self.events {
-            events.add(&entry);
-        }
-        self.log.add(entry);
-    }
-
-    /// Shows the report as it stands to those who watch; not more often than they could see.
-    fn show(&mut self, now: bool, over: bool) {
-        let Some(live) = &self.live else { return };
-        if now || self.shown.elapsed() > Duration::from_millis(500) {
-            let (page, numbers) =
-                report::live(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds, over);
-            live.show(page, numbers);
-            self.shown = Instant::now();
-        }
-    }
-
-    fn validate(&mut self) -> Result<()> {
-        if self.held_out.is_empty() {
-            return Ok(());
-        }
-        let loss = self.trainer.validate(&self.held_out, self.backend)?;
-        self.validated(self.at.step, loss)
-    }
-
-    fn validated(&mut self, step: usize, loss: f32) -> Result<()> {
-        self.valid = Some(loss);
-        self.note(Entry::Valid { step, loss });
-        if !loss.is_finite() {
-            let remedy = match step {
-                0 => "the model's weights, or the sizes given, are not usable",
-                _ => "resume from the last checkpoint with a smaller `--lr`",
-            };
-            return Err(Error::Input(format!("the validation loss is {loss} at step {step}: {remedy}")));
-        }
-        Ok(())
-    }
-
-    /// Saves; if that fails, the older checkpoint is still there and training goes on.
-    fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) -> Option<Error> {
-        let keep = self.settings.keep;
-        match self.trainer.save(&self.checkpoints(), &self.at, keep) {
-            Ok(_) => {
-                *saved_at = self.at.step;
-                None
-            }
-            Err(fault) => {
-                watch.note(&format!("warning: checkpoint not written, the one of step {saved_at} is kept: {fault}"));
-                Some(fault)
-            }
-        }
-    }
-
-    /// Where the time of a step goes, if that is asked for.
-    fn profile(&self, watch: &mut dyn Observer) {
-        if !self.settings.profile || !self.trainer.leads() {
-            return;
-        }
-        let profile = Profile::new(self.trainer.program(), &self.timings, self.backend);
-        for (name, text) in [("profile.txt", profile.table()), ("profile.json", profile.trace())] {
-            let path = self.settings.out.join(name);
-            match files::write(&path, text.as_bytes()) {
-                Ok(()) => watch.note(&format!("{} says where the time of a step goes", path.display())),
-                Err(fault) => watch.note(&format!("warning: {fault}")),
-            }
-        }
-    }
-
-    fn report(&self, watch: &mut dyn Observer) {
-        if !self.trainer.leads() {
-            return;
-        }
-        let path = self.settings.out.join("index.html");
-        let html = report::html(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds);
-        if let Err(fault) = files::write(&path, html.as_bytes()) {
-            watch.note(&format!("warning: {fault}"));
-        }
+        let (batch, start, fresh) = (Batch::default(), None, based_on.is_none());
+        let texts = Texts { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
+        run.try_saving(&texts, 12 * texts.trainer.trained_count(), resumed, "make room or give another `--out`")?;
+        Ok((texts, run))
     }
 
     fn write_text(&self, most: usize, seed: u64) -> Result<String> {
@@ -688,16 +426,17 @@ impl<'a> Run<'a> {
         self.tokenizer.decode(&ids)
     }
 
-    fn finish(mut self, watch: &mut dyn Observer, saved_at: &mut usize) -> Result<Finished> {
-        let complete = self.at.step >= self.settings.steps;
-        let unsaved = self.save(watch, saved_at);
+    fn finish(self, mut run: training::Run, watch: &mut dyn Observer) -> Result<Finished> {
+        let complete = run.is_complete();
+        let unsaved = run.save(&self, watch);
         // A model that somebody else has trained is no storyteller, and may be large.
         let story = self.write_text(if self.fresh { 400 } else { 80 }, self.settings.seed)?;
         if complete {
-            self.note(Entry::Sample { step: self.at.step, text: story.clone() });
+            run.note(Entry::Sample { step: run.at.step, text: story.clone() });
         }
-        self.report(watch);
-        self.show(true, true);
+        run.report(&self, watch);
+        run.show(true, true);
+        let (step, valid, seconds) = (run.at.step, run.valid, run.at.seconds);
         let out = self.settings.out.clone();
         let mut files = Vec::new();
         if !self.trainer.leads() {
@@ -706,7 +445,6 @@ impl<'a> Run<'a> {
                 Some(_) => {}
                 None => self.trainer.give_model()?,
             }
-            let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
             return Ok(Finished { step, complete, valid, story, files, seconds });
         }
         let (heads, mut classes) = (self.trainer.heads()?, self.source.classes());
@@ -735,27 +473,81 @@ impl<'a> Run<'a> {
         files.extend(self.tokenizer.write(&out)?);
         files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
         files.extend(saved::list(&out.join("checkpoints")).pop());
-        let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
         if let Some(fault) = unsaved {
             return Err(Error::Input(format!(
-                "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {saved_at}: {fault}",
-                out.display()
+                "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {}: {fault}",
+                out.display(),
+                run.saved_at()
             )));
         }
         Ok(Finished { step, complete, valid, story, files, seconds })
     }
 }
 
-/// Memory of this process, in bytes, where the system tells.
-fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
-}
+impl Task for Texts<'_> {
+    type Error = Error;
 
-/// A number with commas.
-pub fn thousands(n: usize) -> String {
-    let digits = n.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(",")
+    fn step(&mut self, at: &Saved, rate: f64, timed: bool) -> Result<(StepResult, Vec<Timing>)> {
+        let rows = self.settings.batch * self.settings.grad_accum;
+        self.source.fill(at.position, rows, &mut self.batch)?;
+        match timed {
+            true => self.trainer.timed_step(&self.batch, rate, at.step),
+            false => Ok((self.trainer.step(&self.batch, rate, at.step)?, Vec::new())),
+        }
+    }
+
+    fn validate(&mut self) -> Result<Option<f32>> {
+        match self.held_out.is_empty() {
+            true => Ok(None),
+            false => self.trainer.validate(&self.held_out, self.backend).map(Some),
+        }
+    }
+
+    /// What an adapter starts from is little.
+    fn keep_start(&mut self) -> Result<bool> {
+        if self.trainer.adapts() && !self.held_out.is_empty() {
+            self.start = Some(self.trainer.trained_now(self.backend)?);
+        }
+        Ok(self.start.is_some())
+    }
+
+    fn validate_start(&mut self) -> Result<Option<f32>> {
+        let Some(start) = self.start.take() else { return Ok(None) };
+        self.trainer.validate_with(&start, &self.held_out, self.backend).map(Some)
+    }
+
+    fn norms(&mut self) -> Result<Vec<(String, f32, f32)>> {
+        self.trainer.norms(self.backend)
+    }
+
+    fn sample(&mut self, step: usize) -> Result<Option<String>> {
+        self.write_text(80, step as u64).map(Some)
+    }
+
+    fn save(&self, folder: &Path, at: &Saved, keep: usize) -> Result<PathBuf> {
+        self.trainer.save(folder, at, keep)
+    }
+
+    /// Where the time of a step goes, if that is asked for.
+    fn timed(&self, timings: &[Timing], watch: &mut dyn Observer) {
+        if !self.settings.profile || !self.trainer.leads() {
+            return;
+        }
+        let profile = Profile::new(self.trainer.program(), timings, self.backend);
+        for (name, text) in [("profile.txt", profile.table()), ("profile.json", profile.trace())] {
+            let path = self.settings.out.join(name);
+            match files::write(&path, text.as_bytes()) {
+                Ok(()) => watch.note(&format!("{} says where the time of a step goes", path.display())),
+                Err(fault) => watch.note(&format!("warning: {fault}")),
+            }
+        }
+    }
+
+    fn stops(&self, wanted: bool) -> Result<bool> {
+        self.trainer.any(wanted)
+    }
+
+    fn leads(&self) -> bool {
+        self.trainer.leads()
+    }
 }

@@ -6,11 +6,12 @@ use crate::error::{Error, Result};
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
 use crate::tokenizer::MOST_IDS;
-use crate::train::{AdamW, Aim, Schedule};
+use crate::train::{AdamW, Aim};
 use ir::DType;
 use lang::consteval::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use training::Schedule;
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -384,7 +385,7 @@ impl Settings {
     }
 
     pub(crate) fn schedule(&self) -> Schedule {
-        Schedule { peak: self.lr, warmup: self.warmup.min(self.steps), steps: self.steps, floor: self.min_lr }
+        Schedule::warmup_cosine(self.lr, self.warmup.min(self.steps), self.steps, self.min_lr)
     }
 
     /// Parameters of the model as constants of the language.

@@ -1,6 +1,5 @@
 //! What a run starts from: texts, tokenizer, architecture, and the fingerprint by which a resumed one knows them again.
 
-use super::run::Observer;
 use super::settings::Settings;
 use super::source;
 use super::text::Part;
@@ -10,7 +9,6 @@ use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::model::first_line;
 use crate::tokenizer::Tokenizer;
 use lang::consteval::Value;
@@ -18,6 +16,8 @@ use lang::resolve::Program;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use training::Observer;
+use training::files;
 
 /// The directory or file that a run begins with, where `--model` names one. The run's own folder is none: `--model gpt2 --out gpt2`
 /// means the library's model, whether the folder is there already or not.

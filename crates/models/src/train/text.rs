@@ -5,12 +5,12 @@
 use super::compressed::{self, unpacked};
 use super::parquet::Parquet;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::tokenizer::END;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use training::files;
 
 /// Endings of files that are texts, in folders.
 const TEXTS: &[&str] = &["txt", "md", "text"];

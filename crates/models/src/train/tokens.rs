@@ -6,12 +6,12 @@
 
 use super::text::{Part, Texts};
 use crate::error::{Error, Result};
-use crate::files::{self, NewFile};
 use crate::tokenizer::Tokenizer;
 use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use training::files::{self, NewFile};
 
 /// Of this many documents, the last is held out.
 const HELD_OUT: usize = 20;
@@ -243,7 +243,7 @@ impl<'a> Writer<'a> {
         let sum = sum_of(&files::open(all.partial())?, all.path())?;
         all.finish()?;
         let about = json!({ "key": key, "train": train, "valid": valid, "sum": sum });
-        files::write(&self.folder.join("tokens.json"), format!("{about:#}\n").as_bytes())
+        Ok(files::write(&self.folder.join("tokens.json"), format!("{about:#}\n").as_bytes())?)
     }
 }
 
@@ -251,7 +251,7 @@ impl<'a> Writer<'a> {
 pub(crate) fn unbuffered(file: BufWriter<NewFile>) -> Result<NewFile> {
     let (mut file, rest) = file.into_parts();
     match rest {
-        Ok(rest) => file.add(&rest).map(|()| file),
+        Ok(rest) => Ok(file.add(&rest).map(|()| file)?),
         Err(_) => Err(Error::file(file.path(), "a write was interrupted")),
     }
 }

@@ -1,7 +1,9 @@
 //! Scaling by running moments: Adam and its relatives.
 
-use super::{Chain, moment, per_leaf};
-use crate::{Tensor, np};
+use super::{Chain, Clock, moment, per_leaf};
+use crate::{Tensor, np, write};
+use ir::Values;
+use training::{Adam, Corrections, momentum};
 
 /// Adam's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +27,7 @@ impl Default for Betas {
 }
 
 /// The corrected mean, which with `nesterov` looks one step ahead.
-fn mean(c: &super::Clock, mu: &Tensor, g: &Tensor, b1: f64, nesterov: bool) -> Tensor {
+fn mean(c: &Clock, mu: &Tensor, g: &Tensor, b1: f64, nesterov: bool) -> Tensor {
     if !nesterov {
         return mu / c.correction(b1, 0.0, mu);
     }
@@ -34,11 +36,18 @@ fn mean(c: &super::Clock, mu: &Tensor, g: &Tensor, b1: f64, nesterov: bool) -> T
 
 /// Adam.
 pub fn scale_by_adam(b: Betas) -> Chain {
+    let adam = Adam { beta1: b.b1, beta2: b.b2, eps: b.eps, eps_root: b.eps_root };
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
-        let (mu, nu) = (moment(&s[0], g, b.b1), moment(&s[1], &g.square(), b.b2));
-        let m = mean(c, &mu, g, b.b1, b.nesterov);
-        let v = &nu / c.correction(b.b2, 0.0, g);
-        (m / ((v + b.eps_root).sqrt() + b.eps), vec![mu, nu])
+        let ahead = if b.nesterov { 1.0 } else { 0.0 };
+        let corrections = [c.correction(b.b1, 0.0, g), c.correction(b.b2, 0.0, g), c.correction(b.b1, ahead, g)];
+        let args = [&s[0], &s[1], g, &corrections[0], &corrections[1], &corrections[2]];
+        let mut all = write::many(3, &args, |w, v| {
+            let corrections = Corrections::Divided { c1: v[3], c2: v[4], ahead: b.nesterov.then_some(v[5]) };
+            let found = adam.update(w, [v[0], v[1]], v[2], corrections)?;
+            Ok(Values::from_slice(&[found.direction, found.mean, found.square]))
+        });
+        let state = all.split_off(1);
+        (all.swap_remove(0), state)
     })
 }
 
@@ -101,7 +110,12 @@ pub fn scale_by_radam(b: Betas, threshold: f64) -> Chain {
 
 /// Lion: the sign of a mean.
 pub fn scale_by_lion(b1: f64, b2: f64) -> Chain {
-    per_leaf(&[0.0], move |_, g, _, s| (moment(&s[0], g, b1).sign(), vec![moment(&s[0], g, b2)]))
+    per_leaf(&[0.0], move |_, g, _, s| {
+        let lion = write::many(2, &[&s[0], g], |w, v| {
+            Ok(Values::from_slice(&momentum::lion(w, v[0], v[1], [b1, b2], false)?))
+        });
+        (lion[0].clone(), vec![lion[1].clone()])
+    })
 }
 
 /// RMSProp: over the root of the mean square.

@@ -1,7 +1,9 @@
 //! Scaling, momentum, decay.
 
 use super::{Chain, Counted, Schedule, each, moment, per_leaf, stateless};
-use crate::np;
+use crate::{np, write};
+use ir::Values;
+use training::momentum::momentum;
 
 /// Updates as they are.
 pub fn identity() -> Chain {
@@ -30,7 +32,7 @@ pub fn scale_by_schedule(schedule: impl Into<Schedule>) -> Chain {
 /// Updates times a learning rate, downhill.
 pub fn scale_by_learning_rate(rate: impl Into<Schedule>) -> Chain {
     match rate.into() {
-        Schedule::Constant(c) => scale(-c),
+        Schedule::Known(training::Schedule::Constant(c)) => scale(-c),
         schedule => scale_by_schedule(Schedule::of(move |count| -schedule.at(count))),
     }
 }
@@ -43,9 +45,9 @@ pub fn scale_by_sign() -> Chain {
 /// Momentum: `m ← decay·m + g`, looking ahead with `nesterov`.
 pub fn trace(decay: f64, nesterov: bool) -> Chain {
     per_leaf(&[0.0], move |_, g, _, s| {
-        let m = &s[0] * decay + g;
-        let u = if nesterov { &m * decay + g } else { m.clone() };
-        (u, vec![m])
+        let all =
+            write::many(2, &[&s[0], g], |b, v| Ok(Values::from_slice(&momentum(b, v[0], v[1], decay, nesterov)?)));
+        (all[0].clone(), vec![all[1].clone()])
     })
 }
 

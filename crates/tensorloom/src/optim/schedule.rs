@@ -1,21 +1,27 @@
-//! Schedules: numbers that depend on the step.
+//! Schedules: numbers that depend on the step. Those that have a name are `training`'s, computed with tensors.
 
 use crate::{DType, Tensor, np};
-use std::f64::consts::PI;
 use std::sync::Arc;
+use training::schedule::{self, Real};
 
 /// A number for each step, counted from 0.
 #[derive(Clone)]
 pub enum Schedule {
-    /// The same for all.
-    Constant(f64),
+    /// One that a host can compute too.
+    Known(schedule::Schedule),
     /// A function of the step as an f64 of rank 0.
     Of(Arc<dyn Fn(&Tensor) -> Tensor + Send + Sync>),
 }
 
 impl From<f64> for Schedule {
     fn from(x: f64) -> Schedule {
-        Schedule::Constant(x)
+        Schedule::Known(x.into())
+    }
+}
+
+impl From<schedule::Schedule> for Schedule {
+    fn from(known: schedule::Schedule) -> Schedule {
+        Schedule::Known(known)
     }
 }
 
@@ -31,9 +37,55 @@ impl Schedule {
         let _here = crate::write::here();
         let step = step.cast(DType::F64);
         match self {
-            Schedule::Constant(x) => np::full_like(&step, *x),
+            Schedule::Known(known) => known.at(&Step(step)).0,
             Schedule::Of(f) => f(&step),
         }
+    }
+}
+
+/// A step of a compiled program, as an f64 of rank 0.
+#[derive(Clone)]
+struct Step(Tensor);
+
+impl Real for Step {
+    fn number(&self, x: f64) -> Step {
+        Step(np::full_like(&self.0, x))
+    }
+
+    fn plus(&self, x: f64) -> Step {
+        Step(&self.0 + x)
+    }
+
+    fn times(&self, x: f64) -> Step {
+        Step(&self.0 * x)
+    }
+
+    fn over(&self, x: f64) -> Step {
+        Step(&self.0 / x)
+    }
+
+    fn clamp(&self, low: f64, high: f64) -> Step {
+        Step(self.0.clamp(low, high))
+    }
+
+    fn cos(&self) -> Step {
+        Step(self.0.cos())
+    }
+
+    fn floor(&self) -> Step {
+        Step(self.0.floor())
+    }
+
+    fn power(&self, exponent: f64) -> Step {
+        Step(np::power(&self.0, exponent))
+    }
+
+    fn exponent_of(&self, base: f64) -> Step {
+        Step((&self.0 * base.ln()).exp())
+    }
+
+    fn below(&self, at: f64, before: &Step, then: &Step) -> Step {
+        Step(np::where_(&np::less(&self.0, at), &before.0, &then.0))
     }
 }
 
@@ -44,14 +96,7 @@ pub fn constant_schedule(value: f64) -> Schedule {
 
 /// From `init` to `end` over `steps` steps that begin at `begin`, along a power of the distance.
 pub fn polynomial_schedule(init: f64, end: f64, power: f64, steps: usize, begin: usize) -> Schedule {
-    if steps == 0 {
-        return init.into();
-    }
-    Schedule::of(move |t| {
-        let done = (t - begin as f64).clamp(0.0, steps as f64);
-        let left = 1.0 - done / steps as f64;
-        np::power(left, power) * (init - end) + end
-    })
+    schedule::Schedule::Polynomial { init, end, power, steps, begin }.into()
 }
 
 /// From `init` to `end` in a straight line.
@@ -61,43 +106,32 @@ pub fn linear_schedule(init: f64, end: f64, steps: usize) -> Schedule {
 
 /// Multiplied by `rate` every `steps` steps, gradually or in `staircase`.
 pub fn exponential_decay(init: f64, steps: usize, rate: f64, begin: usize, staircase: bool) -> Schedule {
-    Schedule::of(move |t| {
-        let passed = t - begin as f64;
-        let p = &passed / steps.max(1) as f64;
-        let p = if staircase { p.floor() } else { p };
-        np::where_(&np::less_equal(&passed, 0.0), init, (p * rate.ln()).exp() * init)
-    })
+    schedule::Schedule::Exponential { init, steps, rate, begin, staircase }.into()
 }
 
 /// Down to `alpha` times `init` along half a cosine.
 pub fn cosine_decay_schedule(init: f64, steps: usize, alpha: f64) -> Schedule {
-    Schedule::of(move |t| {
-        let p = np::minimum(t, steps as f64) / steps.max(1) as f64;
-        let cosine = ((p * PI).cos() + 1.0) * 0.5;
-        (cosine * (1.0 - alpha) + alpha) * init
-    })
+    schedule::Schedule::cosine(init, init * alpha, steps).into()
 }
 
 /// `init`, multiplied by each factor from its boundary on.
 pub fn piecewise_constant_schedule(init: f64, boundaries: &[(usize, f64)]) -> Schedule {
-    let boundaries = boundaries.to_vec();
-    Schedule::of(move |t| {
-        let start = np::full_like(t, init);
-        boundaries.iter().fold(start, |v, &(at, factor)| {
-            let passed = np::greater_equal(t, at as f64);
-            &v * np::where_(&passed, factor, &np::ones_like(t))
-        })
-    })
+    schedule::Schedule::Piecewise { init, factors: boundaries.to_vec() }.into()
 }
 
 /// One schedule after another; each counts from its own boundary.
 pub fn join_schedules(schedules: &[Schedule], boundaries: &[usize]) -> Schedule {
-    let (schedules, boundaries) = (schedules.to_vec(), boundaries.to_vec());
+    let Some((first, rest)) = schedules.split_first() else { return 0.0.into() };
+    let known = |s: &Schedule| if let Schedule::Known(known) = s { Some(known.clone()) } else { None };
+    let then = rest.iter().zip(boundaries).map(|(s, &at)| Some((at as f64, known(s)?)));
+    if let (Some(first), Some(then)) = (known(first), then.collect::<Option<Vec<_>>>()) {
+        return schedule::Schedule::Joined { first: Box::new(first), then }.into();
+    }
+    let (first, rest, boundaries) = (first.clone(), rest.to_vec(), boundaries.to_vec());
     Schedule::of(move |t| {
-        let Some((first, rest)) = schedules.split_first() else { return np::zeros_like(t) };
-        rest.iter().zip(&boundaries).fold(first.at(t), |v, (s, &b)| {
-            let own = s.at(&(t - b as f64));
-            np::where_(&np::less(t, b as f64), &v, &own)
+        rest.iter().zip(&boundaries).fold(first.at(t), |v, (s, &at)| {
+            let own = s.at(&(t - at as f64));
+            np::where_(&np::less(t, at as f64), &v, &own)
         })
     })
 }
@@ -109,9 +143,10 @@ pub fn warmup_constant_schedule(init: f64, peak: f64, warmup: usize) -> Schedule
 
 /// Up to `peak` in a straight line, then down to `end` along half a cosine until step `steps`.
 pub fn warmup_cosine_decay_schedule(init: f64, peak: f64, warmup: usize, steps: usize, end: f64) -> Schedule {
-    let alpha = if peak == 0.0 { 0.0 } else { end / peak };
-    let down = cosine_decay_schedule(peak, steps.saturating_sub(warmup), alpha);
-    join_schedules(&[linear_schedule(init, peak, warmup), down], &[warmup])
+    // A peak of 0 stays there.
+    let end = if peak == 0.0 { 0.0 } else { end };
+    let down = schedule::Schedule::cosine(peak, end, steps.saturating_sub(warmup));
+    join_schedules(&[linear_schedule(init, peak, warmup), down.into()], &[warmup])
 }
 
 /// Up to `peak` in a straight line, then multiplied by `rate` every `steps` steps.
@@ -123,10 +158,6 @@ pub fn warmup_exponential_decay_schedule(init: f64, peak: f64, warmup: usize, st
 /// Up to `peak` and down again within `steps`, along half cosines.
 pub fn cosine_onecycle_schedule(steps: usize, peak: f64) -> Schedule {
     let (start, end, turn) = (peak / 25.0, peak / 25.0 / 1e4, (0.3 * steps as f64).trunc());
-    let between = |a: f64, b: f64, p: Tensor| ((p * PI).cos() + 1.0) * ((a - b) * 0.5) + b;
-    Schedule::of(move |t| {
-        let up = between(start, peak, (t / turn.max(1.0)).clamp(0.0, 1.0));
-        let down = between(peak, end, ((t - turn) / (steps as f64 - turn).max(1.0)).clamp(0.0, 1.0));
-        np::where_(&np::less(t, turn), &up, &down)
-    })
+    let between = |from, to, steps: f64| schedule::Schedule::Cosine { from, to, steps: steps.max(1.0), rests: true };
+    between(start, peak, turn).then(turn, between(peak, end, steps as f64 - turn)).into()
 }

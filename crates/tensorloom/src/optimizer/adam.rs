@@ -1,43 +1,49 @@
 //! Adam and AdamW.
 
 use super::{Optimizer, Shared, Update};
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, engine_of, write};
+use ir::Values;
+use training::adam::{self, Corrections, descend};
 
-/// Numbers of Adam.
-#[derive(Clone, Copy, Debug)]
-struct Numbers {
-    beta1: f64,
-    beta2: f64,
-    eps: f64,
-}
-
-impl Numbers {
-    const USUAL: Numbers = Numbers { beta1: 0.9, beta2: 0.999, eps: 1e-8 };
-
-    fn update(self, mut u: Update<'_>, grad: &Tensor) -> Result<()> {
-        let (m, v) = (u.moment(0), u.moment(1));
-        m.lerp_(grad, 1.0 - self.beta1);
-        v.mul_scalar_(self.beta2);
-        v.addcmul_(grad, grad, 1.0 - self.beta2);
-        let t = u.step.min(i32::MAX as u64) as i32;
-        let (c1, c2) = (1.0 - self.beta1.powi(t), 1.0 - self.beta2.powi(t));
-        let scale = v.sqrt() / c2.sqrt() + self.eps;
-        u.param.addcdiv_(&m, &scale, -u.lr / c1).check()
+/// Moves a parameter and its moments; `kept` is the factor that decays the parameter first.
+fn update(numbers: adam::Adam, mut u: Update<'_>, grad: &Tensor, kept: Option<f64>) -> Result<()> {
+    let (m, v) = (u.moment(0), u.moment(1));
+    let t = u.step.min(i32::MAX as u64) as i32;
+    let (c1, c2) = (1.0 - numbers.beta1.powi(t), 1.0 - numbers.beta2.powi(t));
+    // Numbers that change from step to step are inputs of a region's program.
+    let number = |x: f64| engine_of(u.param).full(u.param.dtype(), &[], x);
+    let (rate, root2, kept) = (number(u.lr / c1), number(c2.sqrt()), kept.map(number));
+    let args: Vec<&Tensor> = [u.param, &m, &v, grad, &rate, &root2].into_iter().chain(&kept).collect();
+    let new = write::many(3, &args, |b, x| {
+        let mut param = x[0];
+        if let Some(kept) = x.get(6) {
+            let shape = b.ty(param).shape;
+            let kept = b.splat(*kept, &shape)?;
+            param = b.mul(param, kept)?;
+        }
+        let grad = b.cast(x[3], b.ty(param).dtype)?;
+        let found = numbers.update(b, [x[1], x[2]], grad, Corrections::Folded { root2: x[5] })?;
+        let param = descend(b, param, found.direction, 0.0, x[4])?;
+        Ok(Values::from_slice(&[param, found.mean, found.square]))
+    });
+    for (old, new) in [u.param, &m, &v].into_iter().zip(&new) {
+        old.copy_(new).check()?;
     }
+    Ok(())
 }
 
 /// Adam; weight decay is added to the gradient.
 #[derive(Debug)]
 pub struct Adam {
     shared: Shared,
-    numbers: Numbers,
+    numbers: adam::Adam,
 }
 
 /// Adam with weight decay beside the gradient.
 #[derive(Debug)]
 pub struct AdamW {
     shared: Shared,
-    numbers: Numbers,
+    numbers: adam::Adam,
 }
 
 macro_rules! build {
@@ -45,7 +51,7 @@ macro_rules! build {
         impl $name {
             /// With PyTorch's usual numbers.
             pub fn new(params: Vec<Tensor>, lr: f64) -> $name {
-                $name { shared: Shared::new(params, lr, $decay), numbers: Numbers::USUAL }
+                $name { shared: Shared::new(params, lr, $decay), numbers: adam::Adam::default() }
             }
 
             /// With a weight decay.
@@ -78,7 +84,7 @@ impl Optimizer for Adam {
 
     fn update(&self, u: Update<'_>) -> Result<()> {
         let grad = if u.weight_decay != 0.0 { &u.grad + u.param * u.weight_decay } else { u.grad.clone() };
-        self.numbers.update(u, &grad)
+        update(self.numbers, u, &grad, None)
     }
 }
 
@@ -88,10 +94,8 @@ impl Optimizer for AdamW {
     }
 
     fn update(&self, u: Update<'_>) -> Result<()> {
-        if u.weight_decay != 0.0 {
-            u.param.mul_scalar_(1.0 - u.lr * u.weight_decay);
-        }
+        let kept = (u.weight_decay != 0.0).then_some(1.0 - u.lr * u.weight_decay);
         let grad = u.grad.clone();
-        self.numbers.update(u, &grad)
+        update(self.numbers, u, &grad, kept)
     }
 }

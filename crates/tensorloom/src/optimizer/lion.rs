@@ -1,7 +1,9 @@
 //! Lion.
 
 use super::{Optimizer, Shared, Update};
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, write};
+use ir::Values;
+use training::momentum::lion;
 
 /// Descent along the sign of a mix of gradient and momentum, with weight decay beside it.
 #[derive(Debug)]
@@ -40,8 +42,10 @@ impl Optimizer for Lion {
         if u.weight_decay != 0.0 {
             u.param.mul_scalar_(1.0 - u.lr * u.weight_decay);
         }
-        let direction = (&m * self.beta1 + &u.grad * (1.0 - self.beta1)).sign();
-        u.param.sub_(&(direction * u.lr)).check()?;
-        m.lerp_(&u.grad, 1.0 - self.beta2).check()
+        let new = write::many(2, &[&m, &u.grad], |b, v| {
+            Ok(Values::from_slice(&lion(b, v[0], v[1], [self.beta1, self.beta2], true)?))
+        });
+        u.param.sub_(&(&new[0] * u.lr)).check()?;
+        m.copy_(&new[1]).check()
     }
 }

@@ -1,7 +1,7 @@
-//! Learning rates that change by step, in closed form, by PyTorch's names and rules.
+//! Learning rates that change by step, by PyTorch's names and rules; `training` has what they are.
 
 use super::Optimizer;
-use std::f64::consts::PI;
+use training::Schedule;
 
 /// The learning rate at a step.
 pub trait LrSchedule {
@@ -65,35 +65,33 @@ pub struct WarmupLr<S> {
 
 impl LrSchedule for StepLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
-        base * self.gamma.powi((step / self.every.max(1)).min(i32::MAX as u64) as i32)
+        let steps = self.every.max(1) as usize;
+        let stairs = Schedule::Exponential { init: base, steps, rate: self.gamma, begin: 0, staircase: true };
+        stairs.at(&(step as f64))
     }
 }
 
 impl LrSchedule for CosineAnnealingLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
-        let x = step as f64 / self.steps.max(1) as f64;
-        self.min + (base - self.min) * (1.0 + (PI * x).cos()) / 2.0
+        let steps = self.steps.max(1) as f64;
+        Schedule::Cosine { from: base, to: self.min, steps, rests: false }.at(&(step as f64))
     }
 }
 
 impl LrSchedule for LinearLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
-        let x = step.min(self.steps) as f64 / self.steps.max(1) as f64;
-        base * (self.start + (self.end - self.start) * x)
+        let (from, to) = (base * self.start, base * self.end);
+        let line = Schedule::Linear { from, to, begin: 0.0, steps: self.steps as usize };
+        line.at(&(step as f64))
     }
 }
 
 impl LrSchedule for OneCycleLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
-        let cosine = |from: f64, to: f64, x: f64| to + (from - to) / 2.0 * (1.0 + (PI * x).cos());
+        let cosine = |from, to, steps| Schedule::Cosine { from, to, steps, rests: true };
         let first = base / self.div;
         let (top, end) = (self.up * self.steps as f64 - 1.0, self.steps as f64 - 1.0);
-        let step = (step as f64).min(end);
-        if step <= top {
-            cosine(first, base, step / top)
-        } else {
-            cosine(base, first / self.final_div, (step - top) / (end - top))
-        }
+        cosine(first, base, top).then(top, cosine(base, first / self.final_div, end - top)).at(&(step as f64))
     }
 }
 
@@ -106,9 +104,16 @@ impl<F: Fn(u64) -> f64> LrSchedule for LambdaLr<F> {
 impl<S: LrSchedule> LrSchedule for WarmupLr<S> {
     fn lr(&self, base: f64, step: u64) -> f64 {
         match step.checked_sub(self.steps) {
-            None => base * step as f64 / self.steps as f64,
+            None => LinearLr { start: 0.0, end: 1.0, steps: self.steps }.lr(base, step),
             Some(step) => self.then.lr(base, step),
         }
+    }
+}
+
+/// A schedule as data, times the first rate.
+impl LrSchedule for Schedule {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        base * self.at(&(step as f64))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Gradient descent.
 
 use super::{Optimizer, Shared, Update};
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, write};
+use ir::Values;
+use training::momentum::dampened;
 
 /// Gradient descent with momentum.
 #[derive(Debug)]
@@ -47,9 +49,12 @@ impl Optimizer for Sgd {
             let buffer = u.moment(0);
             // The first gradient enters whole, as in PyTorch.
             let share = if u.step == 1 { 1.0 } else { 1.0 - self.dampening };
-            buffer.mul_scalar_(self.momentum);
-            buffer.add_(&(&grad * share)).check()?;
-            grad = if self.nesterov { grad + &buffer * self.momentum } else { buffer };
+            let entering = if share == 1.0 { grad.clone() } else { &grad * share };
+            let new = write::many(2, &[&buffer, &grad, &entering], |b, v| {
+                Ok(Values::from_slice(&dampened(b, v[0], v[1], v[2], self.momentum, self.nesterov)?))
+            });
+            buffer.copy_(&new[1]).check()?;
+            grad = new[0].clone();
         }
         u.param.sub_(&(grad * u.lr)).check()
     }

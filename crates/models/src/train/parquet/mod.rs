@@ -8,12 +8,12 @@ mod thrift;
 mod unpack;
 
 use crate::error::{Error, Result};
-use crate::files;
 use page::{Item, Kind};
 use serde_json::{Map, Value as Json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use thrift::{Field, Reader};
+use training::files;
 
 /// The longest description, and the longest page.
 const FOOTER: u64 = 256 << 20;
@@ -173,7 +173,7 @@ impl Parquet {
                 return Err(Fault::Page("a page longer than its column".into()));
             }
             let mut bytes = vec![0; packed];
-            files::read_at(&self.file, &self.path, after as u64, &mut bytes).map_err(Fault::File)?;
+            files::read_at(&self.file, &self.path, after as u64, &mut bytes).map_err(|e| Fault::File(e.into()))?;
             at = after + packed;
             match head.number(1) {
                 Some(2) => {
@@ -234,7 +234,7 @@ impl Parquet {
         loop {
             let n = size.min(end.saturating_sub(at));
             let mut bytes = vec![0; n];
-            files::read_at(&self.file, &self.path, at as u64, &mut bytes).map_err(Fault::File)?;
+            files::read_at(&self.file, &self.path, at as u64, &mut bytes).map_err(|e| Fault::File(e.into()))?;
             let mut reader = Reader::new(&bytes);
             match reader.structure() {
                 Some(head) => return Ok((head, at + reader.at)),

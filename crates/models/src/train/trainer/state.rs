@@ -2,12 +2,12 @@
 
 use super::Trainer;
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::placing::places;
 use crate::train::division::failed;
-use crate::train::saved::{self, Part, Saved};
 use ir::{DType, Type};
 use std::path::{Path, PathBuf};
+use training::NamedTensor;
+use training::saved::{self, Part, Saved};
 
 impl Trainer {
     /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.
@@ -15,36 +15,25 @@ impl Trainer {
         match kind {
             0 => &self.names[i].1,
             // Ranks have parts of moments as they have of tensors.
-            _ if self.moments[i].scales.is_none() => &self.names[i].1,
-            _ => &self.moments[i].codes,
+            _ => match self.held[i].and_then(|at| self.core.layout().moments.get(at)) {
+                Some(moment) if moment.scales.is_some() => &moment.codes,
+                _ => &self.names[i].1,
+            },
         }
     }
 
     /// State beside trained tensors and moments: names, types and inputs of scales and histories. One process has all of it.
-    fn beside(&self) -> Vec<(String, Type, usize)> {
-        let mut all = Vec::new();
-        let mut at = 3 * self.count();
-        for kind in ["first_scale", "second_scale"] {
-            for ((name, _), moment) in self.names.iter().zip(&self.moments) {
-                let Some(ty) = &moment.scales else { continue };
-                all.push((format!("{kind}.{name}"), ty.clone(), at));
-                at += 1;
-            }
-        }
-        let types = &self.step.program().inputs;
-        for (i, input) in (at..at + self.histories).enumerate() {
-            all.push((format!("history.{i}"), types[input].clone(), input));
-        }
-        all
+    fn further(&self) -> Vec<(String, Type, usize)> {
+        let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+        self.core.further(&names)
     }
 
     /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part. Then
     /// scales of moments in 8 bits, and histories of delayed scaling.
     pub fn state(&self) -> Result<Vec<NamedTensor>> {
         let mut tensors = Vec::with_capacity(3 * self.names.len());
-        for (name, ty, input) in self.beside() {
-            let mut bytes = vec![0; ty.bytes()];
-            self.bindings.inputs[input].read(0, &mut bytes)?;
+        for (name, ty, input) in self.further() {
+            let bytes = self.core.read(input)?;
             tensors.push(NamedTensor { name, shape: ty.shape.to_vec(), dtype: ty.dtype, bytes });
         }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
@@ -63,7 +52,7 @@ impl Trainer {
     /// Writes a checkpoint: in one process one file; of several ranks each writes its parts, and the one that leads, which knows
     /// that all have, the last. All ranks call it.
     pub(crate) fn save(&self, folder: &Path, at: &Saved, keep: usize) -> Result<PathBuf> {
-        let Some(division) = &self.division else { return saved::write(folder, at, &self.state()?, keep) };
+        let Some(division) = &self.division else { return Ok(saved::write(folder, at, &self.state()?, keep)?) };
         let (mesh, rank) = (division.comm.mesh(), division.comm.rank());
         let mut parts = Vec::new();
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
@@ -71,8 +60,7 @@ impl Trainer {
                 let placement = &division.params[i];
                 let Some(input) = self.input_of(k, i).filter(|_| division.holds(i).unwrap_or(false)) else { continue };
                 let own = placement.local(mesh, ty);
-                let mut bytes = vec![0; own.bytes()];
-                self.bindings.inputs[input].read(0, &mut bytes)?;
+                let bytes = self.core.read(input)?;
                 let (name, shape) = (format!("{kind}.{name}"), own.shape.to_vec());
                 let tensor = NamedTensor { name, shape, dtype: DType::F32, bytes };
                 parts.push(Part { tensor, whole: ty.shape.to_vec(), places: places(placement, ty, mesh, rank) });
@@ -95,7 +83,7 @@ impl Trainer {
                 said.copy_from_slice(sum.as_bytes());
             }
             division.comm.exchange("saved", &[(0, &said)], &mut []).map_err(failed)?;
-            return written.map(|_| PathBuf::new());
+            return Ok(written.map(|_| PathBuf::new())?);
         }
         let mut told = vec![NOTHING; mesh.ranks()];
         let mut receives: Vec<(usize, &mut [u8])> =
@@ -106,14 +94,14 @@ impl Trainer {
         }
         let sums = told.iter().enumerate().filter(|(_, said)| **said != NOTHING);
         let sums = sums.map(|(r, said)| (r, String::from_utf8_lossy(said).to_string())).collect();
-        saved::write_main(folder, at, &parts, &sums, keep)
+        Ok(saved::write_main(folder, at, &parts, &sums, keep)?)
     }
 
     /// Puts the state of a checkpoint back, of which this rank reads its part alone.
     pub(crate) fn resume(&mut self, from: &saved::Checkpoint) -> Result<()> {
         let whole = |ty: &Type| ty.shape.iter().map(|n| (0..*n).collect()).collect::<Vec<_>>();
-        for (name, ty, input) in self.beside() {
-            self.bindings.inputs[input].write(0, &from.part(&name, &ty, &whole(&ty))?)?;
+        for (name, ty, input) in self.further() {
+            self.core.write(input, &from.part(&name, &ty, &whole(&ty))?)?;
         }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, _)) in self.names.iter().enumerate() {
@@ -124,7 +112,7 @@ impl Trainer {
                     Some(d) => places(&d.params[i], ty, d.comm.mesh(), d.comm.rank()),
                 };
                 let bytes = from.part(&format!("{kind}.{name}"), ty, &own)?;
-                self.bindings.inputs[input].write(0, &bytes)?;
+                self.core.write(input, &bytes)?;
             }
         }
         Ok(())
@@ -139,8 +127,8 @@ impl Trainer {
                 Error::Input(format!("the checkpoint has no `{name}` of shape {:?}: it is another model's", ty.shape))
             })
         };
-        for (name, ty, input) in self.beside() {
-            self.bindings.inputs[input].write(0, &find(name, &ty)?.bytes)?;
+        for (name, ty, input) in self.further() {
+            self.core.write(input, &find(name, &ty)?.bytes)?;
         }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, _)) in self.names.iter().enumerate() {
@@ -148,8 +136,8 @@ impl Trainer {
                 let found = find(format!("{kind}.{name}"), ty)?;
                 let Some(input) = self.input_of(k, i) else { continue };
                 match &self.division {
-                    None => self.bindings.inputs[input].write(0, &found.bytes)?,
-                    Some(d) => self.bindings.inputs[input].write(0, &d.part(&d.params[i], ty, &found.bytes))?,
+                    None => self.core.write(input, &found.bytes)?,
+                    Some(d) => self.core.write(input, &d.part(&d.params[i], ty, &found.bytes))?,
                 }
             }
         }

@@ -99,13 +99,13 @@ impl NewFile {
     }
 
     /// Brings the bytes to disk.
-    pub(crate) fn sync(&mut self) -> Result<()> {
+    pub fn sync(&mut self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         before(Operation::Sync, &self.path).and_then(|()| file.sync_all()).map_err(|e| Error::file(&self.path, e))
     }
 
     /// Where the bytes are until the file has its name.
-    pub(crate) fn partial(&self) -> &Path {
+    pub fn partial(&self) -> &Path {
         &self.partial
     }
 
@@ -115,7 +115,7 @@ impl NewFile {
     }
 
     /// The same, if a look at the bytes that were written finds them good.
-    pub(crate) fn finish_if(mut self, good: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    pub fn finish_if(mut self, good: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         self.sync()?;
         good(&self.partial)?;
         before(Operation::Rename, &self.path)
@@ -241,7 +241,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String> {
 }
 
 /// An empty list with room for bytes whose number a file gave.
-pub(crate) fn room(path: &Path, bytes: u64) -> Result<Vec<u8>> {
+pub fn room(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let mut list = Vec::new();
     let fits = usize::try_from(bytes).is_ok_and(|bytes| list.try_reserve_exact(bytes).is_ok());
     match fits {
@@ -255,7 +255,7 @@ fn too_long(path: &Path, length: u64, limit: u64) -> Error {
 }
 
 /// Reads exactly these bytes from a place of a file, whatever others do to it meanwhile.
-pub(crate) fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result<()> {
+pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result<()> {
     #[cfg(unix)]
     let found = std::os::unix::fs::FileExt::read_exact_at(file, bytes, place);
     #[cfg(not(unix))]

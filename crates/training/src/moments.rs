@@ -9,23 +9,23 @@ use ir::ops::gather::GatherMode;
 use ir::{Binary, Build, Builder, Compare, DType, Graph, Literal, Op, Result, Scalar, Type, Unary, Value};
 
 /// Numbers that share a scale.
-pub(crate) const BLOCK: usize = 256;
+pub const BLOCK: usize = 256;
 
 /// Smaller tensors keep f32.
 const LEAST: usize = 4096;
 
 /// How a moment of a tensor is kept.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// Its numbers, or their codes `[blocks, 256]`.
-    pub(crate) codes: Type,
+    pub codes: Type,
     /// The largest magnitude of each block.
-    pub(crate) scales: Option<Type>,
+    pub scales: Option<Type>,
 }
 
 impl Moment {
     /// Those of a tensor of this type.
-    pub(crate) fn of(ty: &Type, eight_bits: bool) -> Moment {
+    pub fn of(ty: &Type, eight_bits: bool) -> Moment {
         if !eight_bits || ty.numel() < LEAST {
             return Moment { codes: ty.clone(), scales: None };
         }
@@ -35,7 +35,7 @@ impl Moment {
 }
 
 /// Whether ids are looked up in a value, inside what the graph calls too.
-pub(crate) fn is_table(graph: &Graph, value: Value) -> bool {
+pub fn is_table(graph: &Graph, value: Value) -> bool {
     graph.nodes().iter().filter(|node| node.args.contains(&value)).any(|node| match &node.op {
         Op::Composite(c) if c.name == "embedding" => node.args[0] == value,
         Op::Cast(_) | Op::Name(_) => is_table(graph, node.outs[0]),
@@ -53,10 +53,10 @@ pub(crate) fn is_table(graph: &Graph, value: Value) -> bool {
 
 /// Whether the table has negative numbers: that of first moments has, that of squares has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Signed(pub(crate) bool);
+pub struct Signed(pub bool);
 
 /// The table, in order: for each of seven powers of ten the middles of equal parts of 0.1 to 1, twice as many from one to the next.
-pub(crate) fn table(signed: Signed) -> Vec<f32> {
+pub fn table(signed: Signed) -> Vec<f32> {
     let mut all = vec![0.0f32, 1.0];
     for i in 0..7 {
         let parts = 1usize << if signed.0 { i } else { i + 1 };
@@ -91,13 +91,7 @@ fn constant(b: &mut Builder, values: &[f32]) -> Result<Value> {
 }
 
 /// A moment in f32, of the shape of its tensor.
-pub(crate) fn wide(
-    b: &mut Builder,
-    kept: Value,
-    scales: Option<Value>,
-    signed: Signed,
-    shape: &[usize],
-) -> Result<Value> {
+pub fn wide(b: &mut Builder, kept: Value, scales: Option<Value>, signed: Signed, shape: &[usize]) -> Result<Value> {
     let Some(scales) = scales else { return Ok(kept) };
     let codes = b.cast(kept, DType::I32)?;
     let table = constant(b, &table(signed))?;
@@ -112,7 +106,7 @@ pub(crate) fn wide(
 }
 
 /// A moment's codes and scales.
-pub(crate) fn packed(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value, Option<Value>)> {
+pub fn packed(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value, Option<Value>)> {
     let n = b.ty(moment).numel();
     let blocks = n.div_ceil(BLOCK);
     let flat = b.reshape(moment, &[n])?;

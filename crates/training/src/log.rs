@@ -20,7 +20,7 @@ pub enum Entry {
         norm: f32,
         /// Learning rate.
         rate: f64,
-        /// Tokens a second.
+        /// Tokens, or whatever a batch is counted in, a second.
         speed: f64,
         /// Memory of the process, in bytes.
         memory: u64,
@@ -59,11 +59,14 @@ impl Entry {
         }
     }
 
-    fn to_json(&self) -> Json {
+    fn to_json(&self, unit: &str) -> Json {
         match self {
-            Entry::Train { step, loss, last, norm, rate, speed, memory } => json!({
-                "step": step, "loss": loss, "last": last, "norm": norm, "rate": rate, "tokens_per_s": speed, "memory": memory,
-            }),
+            Entry::Train { step, loss, last, norm, rate, speed, memory } => {
+                let mut line = json!({ "step": step, "loss": loss, "last": last, "norm": norm, "rate": rate });
+                line[format!("{unit}_per_s")] = json!(speed);
+                line["memory"] = json!(memory);
+                line
+            }
             Entry::Valid { step, loss } => json!({ "step": step, "valid": loss }),
             Entry::Layers { step, norms } => {
                 let layers: serde_json::Map<String, Json> =
@@ -95,7 +98,10 @@ impl Entry {
             last: float("last") as f32,
             norm: float("norm") as f32,
             rate: float("rate"),
-            speed: float("tokens_per_s"),
+            speed: json
+                .as_object()
+                .and_then(|o| o.iter().find(|(k, _)| k.ends_with("_per_s"))?.1.as_f64())
+                .unwrap_or(f64::NAN),
             memory: json.get("memory").and_then(Json::as_u64).unwrap_or(0),
         })
     }
@@ -104,25 +110,26 @@ impl Entry {
 /// The entries of a run, in memory and in `log.jsonl`.
 pub struct Log {
     path: PathBuf,
+    unit: &'static str,
     entries: Vec<Entry>,
 }
 
 impl Log {
-    /// Goes on with a log; lines behind `step` belong to steps that were lost, and are dropped.
-    pub fn resume(folder: &Path, step: usize) -> Result<Log> {
+    /// Goes on with a log; lines behind `step` belong to steps that were lost, and are dropped. `unit` is what speed counts.
+    pub fn resume(folder: &Path, step: usize, unit: &'static str) -> Result<Log> {
         let path = folder.join("log.jsonl");
         let text = files::read_text(&path, files::TEXT).unwrap_or_default();
         let lines = text.lines().filter_map(|line| Entry::of_json(&serde_json::from_str(line).ok()?));
         let entries: Vec<Entry> = lines.filter(|entry| step > 0 && entry.step() <= step).collect();
-        let log = Log { path, entries };
-        let text: String = log.entries.iter().map(|entry| format!("{}\n", entry.to_json())).collect();
+        let log = Log { path, unit, entries };
+        let text: String = log.entries.iter().map(|entry| format!("{}\n", entry.to_json(unit))).collect();
         files::write(&log.path, text.as_bytes())?;
         Ok(log)
     }
 
     /// Adds a line. The log is for people: a disk that is full does not end the run.
     pub fn add(&mut self, entry: Entry) {
-        let _ = files::append(&self.path, format!("{}\n", entry.to_json()).as_bytes());
+        let _ = files::append(&self.path, format!("{}\n", entry.to_json(self.unit)).as_bytes());
         self.entries.push(entry);
     }
 

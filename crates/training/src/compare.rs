@@ -1,9 +1,9 @@
 //! Several runs on one page: their curves over each other, and what differs in their settings.
 
-use super::log::Entry;
-use super::page::page;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::log::Entry;
+use crate::page::page;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub fn compare(runs: &[PathBuf], out: &Path) -> Result<()> {
     for folder in runs {
         all.push(Run::read(folder)?);
     }
-    files::write(out, page(include_str!("compare.html"), &data(&all)).as_bytes())
+    files::write(out, page(include_str!("pages/compare.html"), &data(&all)).as_bytes())
 }
 
 struct Run {

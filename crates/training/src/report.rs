@@ -1,23 +1,36 @@
 //! The page about a run: one file without links to anything, drawn in the browser from the numbers inside it.
 
-use super::log::Entry;
-use super::page::page;
-use super::run::thousands;
-use super::settings::{NAMES, Settings};
+use crate::log::Entry;
+use crate::observer::thousands;
+use crate::page::page;
 use compiler::Timing;
 use serde_json::{Value as Json, json};
 
 /// What stays the same through a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
-    pub(crate) model: String,
-    pub(crate) parameters: usize,
-    pub(crate) trained: usize,
-    pub(crate) backend: String,
-    pub(crate) train_tokens: usize,
-    pub(crate) valid_tokens: usize,
-    pub(crate) unit: &'static str,
-    pub(crate) planned: usize,
+pub struct Facts {
+    /// What is trained.
+    pub model: String,
+    /// Its elements.
+    pub parameters: usize,
+    /// Those that are trained.
+    pub trained: usize,
+    /// The device.
+    pub backend: String,
+    /// What there is to train on, and what is held out of it.
+    pub train: usize,
+    /// What is held out.
+    pub valid: usize,
+    /// What both count.
+    pub unit: &'static str,
+    /// What speed counts.
+    pub speed: &'static str,
+    /// How the learning rate is called where it is set.
+    pub rate: &'static str,
+    /// Bytes that a step works on.
+    pub planned: usize,
+    /// Settings by their names.
+    pub settings: Vec<(String, String)>,
 }
 
 /// Kernels that are listed one by one.
@@ -26,26 +39,26 @@ const LISTED: usize = 14;
 const POINTS: usize = 1500;
 
 /// The page.
-pub(crate) fn html(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
-    page(include_str!("report.html"), &data(facts, settings, log, timings, seconds))
+pub fn html(facts: &Facts, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
+    page(include_str!("pages/report.html"), &data(facts, steps, log, timings, seconds))
 }
 
 /// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
-pub(crate) fn live(
+pub fn live(
     facts: &Facts,
-    settings: &Settings,
+    steps: usize,
     log: &[Entry],
     timings: &[Timing],
     seconds: f64,
     over: bool,
 ) -> (String, String) {
-    let mut data = data(facts, settings, log, timings, seconds);
+    let mut data = data(facts, steps, log, timings, seconds);
     data["live"] = true.into();
     data["over"] = over.into();
-    (page(include_str!("report.html"), &data), data.to_string())
+    (page(include_str!("pages/report.html"), &data), data.to_string())
 }
 
-fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
+fn data(facts: &Facts, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
     let (mut train, mut valid, mut samples) = (Vec::new(), Vec::new(), Vec::new());
     let (mut speeds, mut memory, mut losses) = (Vec::new(), 0, Vec::new());
     let (mut names, mut gradients, mut weights): (Vec<String>, Vec<Json>, Vec<Json>) = Default::default();
@@ -83,23 +96,24 @@ fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], s
     let tiles = json!([
         ["held-out loss", valid.last().map_or("–".into(), |(_, loss)| format!("{loss:.3}")), first],
         ["training loss", format!("{loss:.3}"), "mean of the last lines"],
-        ["throughput", thousands(speed as usize), "tokens a second"],
+        ["throughput", thousands(speed as usize), format!("{} a second", facts.speed)],
         [
             "memory",
             format!("{:.0} MB", memory as f64 / 1e6),
             format!("{:.0} MB planned for a step", facts.planned as f64 / 1e6)
         ],
-        ["time", duration(seconds), format!("{} of {} steps", thousands(step), thousands(settings.steps))],
+        ["time", duration(seconds), format!("{} of {} steps", thousands(step), thousands(steps))],
     ]);
     let trained = match facts.trained == facts.parameters {
         true => String::new(),
         false => format!(" ({} trained)", thousands(facts.trained)),
     };
     json!({
+        "unit": facts.speed,
         "title": format!("{} in training", facts.model),
         "about": format!(
             "{} parameters{trained} · {} {} to train on, {} held out · {}",
-            thousands(facts.parameters), thousands(facts.train_tokens), facts.unit, thousands(facts.valid_tokens),
+            thousands(facts.parameters), thousands(facts.train), facts.unit, thousands(facts.valid),
             facts.backend
         ),
         "tiles": tiles,
@@ -108,7 +122,7 @@ fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], s
         "samples": samples,
         "layers": layers,
         "kernels": kernels(timings),
-        "settings": NAMES.iter().map(|(name, ..)| json!([name, settings.get(name)])).collect::<Vec<_>>(),
+        "settings": facts.settings,
     })
 }
 
@@ -127,7 +141,7 @@ fn kernels(timings: &[Timing]) -> Vec<Json> {
 }
 
 /// Hours, minutes, seconds.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {
         (0, 0, s) => format!("{s} s"),

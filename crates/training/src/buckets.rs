@@ -9,7 +9,7 @@ use ir::ops::{Collective, CollectiveKind};
 use ir::{Build, Builder, Def, Graph, MeshAxis, Op, Result, Value};
 
 /// Bytes of a bucket, unless a model says otherwise.
-pub(crate) const BUCKET: usize = 25 << 20;
+pub const BUCKET: usize = 25 << 20;
 
 /// The most gradients of a bucket: a kernel that joins them reads no more buffers.
 const MOST: usize = 32;
@@ -40,7 +40,7 @@ fn buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<Vec<usiz
 }
 
 /// Sums gradients over the axes of each, in buckets of so many bytes at most.
-pub(crate) fn summed(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshAxis>], most: usize) -> Result<()> {
+pub fn summed(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshAxis>], most: usize) -> Result<()> {
     let sizes: Vec<usize> = gradients.iter().map(|g| b.ty(*g).bytes()).collect();
     for list in buckets(&sizes, axes, most) {
         let over = &axes[list[0]];
@@ -72,7 +72,7 @@ pub(crate) fn summed(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshA
 
 /// The same graph with sums over ranks where their operands are ready, and parameters that are stored in parts gathered
 /// while what the ones before are needed for is computed.
-pub(crate) fn early(graph: &Graph) -> Result<Graph> {
+pub fn early(graph: &Graph) -> Result<Graph> {
     let nodes = graph.nodes();
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     let from = |v: &Value| match graph.def(*v) {

@@ -2,8 +2,8 @@
 
 use super::{Checksum, FORMAT, Fault, Part, Saved, checked, list, main_file, open, rank_file};
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::files::{self, NewFile};
+use crate::named_tensor::NamedTensor;
 use crate::tensor_file;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
@@ -119,7 +119,7 @@ fn beside(main: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes files that a crash left half written, and parts without a checkpoint. Only the run that owns the folder may.
-pub(crate) fn clean(folder: &Path) {
+pub fn clean(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().to_string();
         let alone =
@@ -131,7 +131,7 @@ pub(crate) fn clean(folder: &Path) {
 }
 
 /// Finds out whether so many bytes could be written to a folder, and leaves nothing there.
-pub(crate) fn try_room(folder: &Path, bytes: usize) -> Result<()> {
+pub fn try_room(folder: &Path, bytes: usize) -> Result<()> {
     files::make_folder(folder)?;
     let mut file = NewFile::create(&folder.join("room"))?;
     let block = vec![0; (1 << 20).min(bytes)];

@@ -1,7 +1,7 @@
 //! Lengths of gradients and weights, layer by layer.
 
 /// The layer that a tensor belongs to: all of its name up to the first number, or its first word.
-pub(crate) fn layer(name: &str) -> String {
+pub fn layer(name: &str) -> String {
     let mut at = 0;
     for part in name.split(['.', '[', ']']) {
         let end = at + part.len();
@@ -21,7 +21,7 @@ fn short(name: &str) -> &str {
 }
 
 /// Lengths of tensors put together by layer, in the order of their first tensors.
-pub(crate) fn by_layer(names: &[String], gradients: &[f32], weights: &[f32]) -> Vec<(String, f32, f32)> {
+pub fn by_layer(names: &[String], gradients: &[f32], weights: &[f32]) -> Vec<(String, f32, f32)> {
     let mut found: Vec<(String, f64, f64)> = Vec::new();
     for ((name, gradient), weight) in names.iter().zip(gradients).zip(weights) {
         let layer = layer(name);

@@ -6,9 +6,9 @@
 //! included, so a damaged file is told from a good one.
 
 use crate::error::{Error, Result};
-use crate::evaluate::NamedTensor;
 use crate::files;
-use crate::placing::each_run;
+use crate::named_tensor::{NamedTensor, stored_as};
+use crate::places::each_run;
 use crate::tensor_file::TensorFile;
 use ir::{DType, Type};
 use safetensors::Dtype;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 mod write;
 
-pub(crate) use write::{clean, try_room};
+pub use write::{clean, try_room};
 pub use write::{write, write_main, write_rank};
 
 /// The form of the files that are written and read.
@@ -162,11 +162,11 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
     let mut tensors: BTreeMap<String, (NamedTensor, usize)> = BTreeMap::new();
     for Opened { file, parts } in &files {
         for (name, info) in sorted(file) {
-            let dtype = match info.dtype {
-                Dtype::F32 => DType::F32,
-                // Codes of moments, which one process has whole.
-                Dtype::U8 if parts.is_none() => DType::U8,
-                other => return Err(damaged(format!("`{name}` is {other}"))),
+            let dtype = match (info.dtype, DType::ALL.iter().find(|d| stored_as(**d) == info.dtype)) {
+                (Dtype::F32, _) => DType::F32,
+                // What is no float of 32 bits one process has whole.
+                (_, Some(dtype)) if parts.is_none() => *dtype,
+                (other, _) => return Err(damaged(format!("`{name}` is {other}"))),
             };
             let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
             let Some(parts) = parts else {
@@ -220,7 +220,7 @@ impl Checkpoint {
     }
 
     /// The part of a tensor of this type that has these indices of each axis; of the files only that is read.
-    pub(crate) fn part(&self, name: &str, ty: &Type, places: &[Vec<usize>]) -> Result<Vec<u8>> {
+    pub fn part(&self, name: &str, ty: &Type, places: &[Vec<usize>]) -> Result<Vec<u8>> {
         let damaged = |what: String| Error::file(&self.path, format!("damaged: {what}"));
         let own: Vec<usize> = places.iter().map(Vec::len).collect();
         let size = Type::scalar(ty.dtype).bytes();
@@ -228,7 +228,7 @@ impl Checkpoint {
         let mut seen = false;
         for Opened { file, parts } in &self.files {
             let Some(info) = file.info(name) else { continue };
-            if info.dtype != crate::checkpoint::stored_as(ty.dtype) {
+            if info.dtype != stored_as(ty.dtype) {
                 return Err(damaged(format!("`{name}` is {}", info.dtype)));
             }
             let (whole, there) = match parts {
@@ -324,11 +324,7 @@ pub fn newest(folder: &Path) -> Newest {
 }
 
 /// The same for ranks who share the work of looking at every byte; `any` tells each whether one of them found a fault.
-pub(crate) fn newest_shared(
-    folder: &Path,
-    share: (usize, usize),
-    any: &dyn Fn(bool) -> Result<bool>,
-) -> Result<Newest> {
+pub fn newest_shared(folder: &Path, share: (usize, usize), any: &dyn Fn(bool) -> Result<bool>) -> Result<Newest> {
     let mut faults = Vec::new();
     for path in list(folder).iter().rev() {
         let found = Checkpoint::open_share(path, share);
@@ -378,7 +374,7 @@ impl Checksum {
         sorted.sort_by(|a, b| a.name.cmp(&b.name));
         let mut sum = Checksum::new(state);
         for tensor in sorted {
-            sum.tensor(&tensor.name, crate::checkpoint::stored_as(tensor.dtype), &tensor.shape);
+            sum.tensor(&tensor.name, stored_as(tensor.dtype), &tensor.shape);
             sum.bytes(&tensor.bytes);
         }
         sum.text()

@@ -1,26 +1,27 @@
 //! TensorBoard's event files: records of protocol buffers, each with checksums.
 
-use super::log::Entry;
 use crate::error::Result;
 use crate::files;
+use crate::log::Entry;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A file of events.
 pub(crate) struct Events {
     path: PathBuf,
+    unit: &'static str,
 }
 
 impl Events {
-    /// Begins a file in a folder.
-    pub(crate) fn begin(folder: &Path) -> Result<Events> {
+    /// Begins a file in a folder; `unit` is what speed counts.
+    pub(crate) fn begin(folder: &Path, unit: &'static str) -> Result<Events> {
         let now = seconds();
         let path = folder.join(format!("events.out.tfevents.{:010}.{}.loom", now as u64, std::process::id()));
         let mut event = Vec::new();
         double(&mut event, 1, now);
         bytes(&mut event, 3, b"brain.Event:2");
         files::write(&path, &record(&event))?;
-        Ok(Events { path })
+        Ok(Events { path, unit })
     }
 
     /// Adds what a line of the log says. A disk that is full does not end the run.
@@ -30,7 +31,7 @@ impl Events {
                 ("loss/train".into(), *loss as f32),
                 ("gradient/norm".into(), *norm),
                 ("rate".into(), *rate as f32),
-                ("speed/tokens_per_s".into(), *speed as f32),
+                (format!("speed/{}_per_s", self.unit), *speed as f32),
                 ("memory/MB".into(), *memory as f32 / 1e6),
             ],
             Entry::Valid { loss, .. } => vec![("loss/held_out".into(), *loss)],

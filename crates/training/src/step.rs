@@ -1,12 +1,15 @@
 //! One step of training as one graph: loss, gradients, clipping, AdamW.
 //!
-//! The graph maps (trained.., first moments.., second moments.., scales of those in 8 bits.., histories.., fixed.., ids, labels, rate, corrections of both moments,
-//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., scales.., histories.., how often assertions are broken, and the length of each tensor's gradient). Moments (but for those in 8 bits) and trained tensors are f32;
-//! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
+//! The graph maps (trained.., first moments.., second moments.., scales of those in 8 bits.., histories.., buffers.., fixed.., batch..,
+//! rate, corrections of both moments, and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second
+//! moments.., scales.., histories.., buffers.., how often assertions are broken, and the length of each tensor's gradient). Moments (but for
+//! those in 8 bits) have the dtype of what is trained: masters, which are cast on their way into a model that computes in less, so that
+//! they keep small updates.
 
-use super::division::Sums;
-use super::moments::{self, Moment, Signed};
-use crate::beside::key_type;
+use crate::adam::{Adam, Corrections, Updated, descend};
+use crate::clip::{shrink, sum_of_squares};
+use crate::moments::{self, Moment, Signed};
+use crate::sums::Sums;
 use ir::ops::Scan;
 use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
 
@@ -25,63 +28,76 @@ pub struct AdamW {
     pub clip: f64,
 }
 
+/// The type of a step's key.
+pub fn key_type() -> Type {
+    Type::new(DType::U32, &[2])
+}
+
 /// What is trained, what is not, and how the loss follows from both.
 #[derive(Clone, Debug)]
-pub(crate) struct Objective {
-    /// (trained.., states.., fixed.., ids, labels) to the mean loss, with `ids` and `labels` of one micro-batch; a key comes last.
-    pub(crate) loss: Graph,
-    /// The same without anything random, for validation.
-    pub(crate) plain: Graph,
+pub struct Objective {
+    /// (trained.., states.., buffers.., fixed.., batch..) to the mean loss of a micro-batch, then how often assertions are broken, if there
+    /// are any, then the buffers' next values; a key comes last.
+    pub loss: Graph,
+    /// (trained.., buffers.., fixed.., batch..) to the loss without anything random, for validation.
+    pub plain: Graph,
+    /// Inputs of a micro-batch.
+    pub batch: usize,
     /// Whether `loss` takes a key.
-    pub(crate) keyed: bool,
+    pub keyed: bool,
     /// Histories of delayed scaling: their gradients are their next values.
-    pub(crate) states: Vec<Type>,
+    pub states: Vec<Type>,
+    /// Tensors that a step changes without a gradient, such as running means.
+    pub buffers: usize,
     /// How each of the first inputs is trained.
-    pub(crate) trained: Vec<Trained>,
-    /// Matrices that are trained beside the model, the last of the trained.
-    pub(crate) heads: Vec<(String, Type)>,
-    /// How ranks sum gradients, as the model says.
-    pub(crate) summing: lang::lower::Summing,
+    pub trained: Vec<Trained>,
     /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
-    pub(crate) asserts: Vec<(String, String)>,
+    pub asserts: Vec<(String, String)>,
 }
 
 /// How a tensor is trained: the `lr_scale`, `wd_scale` and `grad_clip` of `@trainable`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trained {
+pub struct Trained {
     /// Factor of the learning rate.
-    pub(crate) rate: f64,
+    pub rate: f64,
     /// Factor of the weight decay.
-    pub(crate) decay: f64,
+    pub decay: f64,
     /// Its own gradient is shortened to this length, before the whole is.
-    pub(crate) clip: Option<f64>,
+    pub clip: Option<f64>,
 }
 
 impl Trained {
     /// Like any other; matrices decay.
-    pub(crate) fn new(decays: bool) -> Trained {
+    pub fn new(decays: bool) -> Trained {
         Trained { rate: 1.0, decay: if decays { 1.0 } else { 0.0 }, clip: None }
     }
 }
 
 /// Scalars that change with every step, in the order of the graph's inputs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scalars {
-    pub(crate) rate: f32,
-    pub(crate) correct1: f32,
-    pub(crate) correct2: f32,
+pub struct Scalars {
+    /// The learning rate.
+    pub rate: f32,
+    /// `1/(1 − β₁ᵗ)`.
+    pub correct1: f32,
+    /// `1/(1 − β₂ᵗ)`.
+    pub correct2: f32,
 }
 
 impl AdamW {
+    fn rule(&self) -> Adam {
+        Adam { beta1: self.beta1, beta2: self.beta2, eps: self.eps, eps_root: 0.0 }
+    }
+
     /// The scalars of a step, counted from 0.
-    pub(crate) fn scalars(&self, rate: f64, step: usize) -> Scalars {
+    pub fn scalars(&self, rate: f64, step: usize) -> Scalars {
         let correct = |beta: f64| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32;
         Scalars { rate: rate as f32, correct1: correct(self.beta1), correct2: correct(self.beta2) }
     }
 }
 
 /// How moments of the trained tensors are kept.
-pub(crate) fn moments(objective: &Objective, eight_bits: bool) -> Vec<Moment> {
+pub fn moments(objective: &Objective, eight_bits: bool) -> Vec<Moment> {
     let (graph, n) = (&objective.plain, objective.trained.len());
     let each = |&v: &Value| Moment::of(graph.ty(v), eight_bits && !moments::is_table(graph, v));
     graph.inputs()[..n].iter().map(each).collect()
@@ -89,17 +105,11 @@ pub(crate) fn moments(objective: &Objective, eight_bits: bool) -> Vec<Moment> {
 
 /// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
 /// how those of each tensor are kept.
-pub(crate) fn graph(
-    objective: &Objective,
-    adam: &AdamW,
-    accumulate: usize,
-    sums: &Sums,
-    moments: &[Moment],
-) -> Result<Graph> {
+pub fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums: &Sums, moments: &[Moment]) -> Result<Graph> {
     let types = objective.loss.input_types();
-    let (n, s) = (objective.trained.len(), objective.states.len());
+    let (n, s, c) = (objective.trained.len(), objective.states.len(), objective.buffers);
     let last = types.len() - usize::from(objective.keyed);
-    let (fixed, ids) = (&types[n + s..last - 2], &types[last - 1]);
+    let (fixed, batch) = types[n + s + c..last].split_at(last - objective.batch - n - s - c);
     let mut b = Builder::new();
     let trained: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
     let first: Vec<Value> = moments.iter().map(|m| b.graph.input(m.codes.clone())).collect();
@@ -109,31 +119,31 @@ pub(crate) fn graph(
     };
     let scales = [scales(), scales()];
     let states: Vec<Value> = types[n..n + s].iter().map(|t| b.graph.input(t.clone())).collect();
+    let buffers: Vec<Value> = types[n + s..n + s + c].iter().map(|t| b.graph.input(t.clone())).collect();
     let fixed: Vec<Value> = fixed.iter().map(|t| b.graph.input(t.clone())).collect();
-    let wide = if accumulate == 1 { ids.clone() } else { ids.batched(accumulate) };
-    let (ids, labels) = (b.graph.input(wide.clone()), b.graph.input(wide));
+    let wide = |ty: &Type| if accumulate == 1 { ty.clone() } else { ty.batched(accumulate) };
+    let mut batch: Vec<Value> = batch.iter().map(|ty| b.graph.input(wide(ty))).collect();
     let scalar = Type::new(DType::F32, &[]);
     let [rate, correct1, correct2] = [0; 3].map(|_| b.graph.input(scalar.clone()));
-    let mut batch = vec![ids, labels];
     if objective.keyed {
-        let key = key_type();
-        batch.push(b.graph.input(if accumulate == 1 { key } else { key.batched(accumulate) }));
+        batch.push(b.graph.input(wide(&key_type())));
     }
 
     let gradient = transform::value_and_grad(&objective.loss, &(0..n + s).collect::<Vec<_>>())?;
     let outs = match accumulate {
-        1 => b.inline(&gradient, &[&trained[..], &states, &fixed, &batch].concat())?,
-        _ => accumulated(&mut b, &gradient, [&trained, &states, &fixed], &batch, accumulate)?,
+        1 => b.inline(&gradient, &[&trained[..], &states, &buffers, &fixed, &batch].concat())?,
+        _ => accumulated(&mut b, &gradient, [&trained, &states, &buffers, &fixed], &batch, accumulate)?,
     };
     let shown = usize::from(!objective.asserts.is_empty());
-    let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
-    let next = &outs[1 + shown + n..1 + shown + n + s];
+    let at = 1 + shown + c;
+    let (loss, mut gradients) = (b.cast(outs[0], DType::F32)?, outs[at..at + n].to_vec());
+    let next = outs[at + n..at + n + s].iter().chain(&outs[1 + shown..at]);
 
     let scalars = [rate, correct1, correct2];
     let state = State { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
     let (norm, sound, new, each) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
     let mut results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
-    for (old, new) in states.iter().zip(next) {
+    for (old, new) in states.iter().chain(&buffers).zip(next) {
         let shape = b.ty(*old).shape;
         let sound = b.splat(sound, &shape)?;
         results.push(b.select(sound, *new, *old)?);
@@ -169,7 +179,7 @@ fn update(
     let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
     let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();
     for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
-        let mut sum = squares_of(b, *g)?;
+        let mut sum = sum_of_squares(b, *g)?;
         if let Some(clip) = trained.clip {
             sum = sums.squares(b, i, sum)?;
             let norm = b.unary(Unary::Sqrt, sum)?;
@@ -177,8 +187,9 @@ fn update(
             let shape = b.ty(*g).shape;
             let wide = b.splat(shrink, &shape)?;
             *g = b.mul(*g, wide)?;
-            sum = squares_of(b, *g)?;
+            sum = sum_of_squares(b, *g)?;
         }
+        let sum = b.cast(sum, DType::F32)?;
         match sums.groups.get(i).filter(|axes| !axes.is_empty()) {
             None => {
                 total = b.add(total, sum)?;
@@ -215,32 +226,20 @@ fn update(
     let (mut new, mut firsts, mut squares) = (Vec::new(), Vec::new(), Vec::new());
     let mut new_scales: [Vec<Value>; 2] = Default::default();
     for i in 0..n {
-        let shape = b.ty(trained[i]).shape.to_vec();
+        let Type { dtype, shape } = b.ty(trained[i]);
         let along = |b: &mut Builder, v: Value| b.splat(v, &shape);
         let p = trained[i];
         let m = moments::wide(b, first[i], scales[0][i], Signed(true), &shape)?;
         let v = moments::wide(b, second[i], scales[1][i], Signed(false), &shape)?;
+        let shrink = b.cast(shrink, dtype)?;
         let shrink = along(b, shrink)?;
         let g = b.mul(gradients[i], shrink)?;
-        let (kept, added) = (b.scale(m, adam.beta1)?, b.scale(g, 1.0 - adam.beta1)?);
-        let m1 = b.add(kept, added)?;
-        let square = b.mul(g, g)?;
-        let (kept, added) = (b.scale(v, adam.beta2)?, b.scale(square, 1.0 - adam.beta2)?);
-        let v1 = b.add(kept, added)?;
-        let (c1, c2) = (along(b, correct1)?, along(b, correct2)?);
-        let (m_hat, v_hat) = (b.mul(m1, c1)?, b.mul(v1, c2)?);
-        let root = b.unary(Unary::Sqrt, v_hat)?;
-        let below = b.offset(root, adam.eps)?;
-        let mut change = b.div(m_hat, below)?;
+        let corrections = Corrections::Multiplied { k1: b.cast(correct1, dtype)?, k2: b.cast(correct2, dtype)? };
+        let Updated { direction, mean: m1, square: v1 } = adam.rule().update(b, [m, v], g, corrections)?;
         let Trained { rate: own, decay, .. } = trained_how[i];
-        if decay * adam.decay != 0.0 {
-            let decay = b.scale(p, decay * adam.decay)?;
-            change = b.add(change, decay)?;
-        }
         let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
-        let rate = along(b, rate)?;
-        let change = b.mul(change, rate)?;
-        let p1 = b.sub(p, change)?;
+        let rate = b.cast(rate, dtype)?;
+        let p1 = descend(b, p, direction, decay * adam.decay, rate)?;
         let own = along(b, sound)?;
         new.push(b.select(own, p1, p)?);
         for (k, (kept, old, value)) in
@@ -268,7 +267,7 @@ fn update(
 
 /// An update alone, for gradients that were summed over `count` micro-batches elsewhere: from (trained.., moments.., fixed..,
 /// rate, corrections, sum of losses, gradients..) to (loss, norm, trained.., moments..). Losses are summed over `ends` too.
-pub(crate) fn update_graph(
+pub fn update_graph(
     params: &[Type],
     trained_how: &[Trained],
     adam: &AdamW,
@@ -299,56 +298,43 @@ pub(crate) fn update_graph(
     Ok(b.finish(&results))
 }
 
-/// The sum of a gradient's squares.
-fn squares_of(b: &mut Builder, g: Value) -> Result<Value> {
-    let square = b.mul(g, g)?;
-    b.sum_all(square)
-}
-
-/// The factor that shortens something of length `norm` to `limit`, if it is longer.
-fn shrink(b: &mut Builder, norm: Value, limit: f64) -> Result<Value> {
-    let below = b.offset(norm, 1e-6)?;
-    let limit = b.scalar(DType::F32, limit)?;
-    let ratio = b.div(limit, below)?;
-    let one = b.scalar(DType::F32, 1.0)?;
-    let long = b.compare(Compare::Lt, ratio, one)?;
-    b.select(long, ratio, one)
-}
-
-/// Mean loss and gradients over micro-batches, one after another; states go from each to the next.
+/// Mean loss and gradients over micro-batches, one after another; states and buffers go from each to the next.
 fn accumulated(
     b: &mut Builder,
     gradient: &Graph,
-    [trained, states, fixed]: [&[Value]; 3],
+    [trained, states, buffers, fixed]: [&[Value]; 4],
     batch: &[Value],
     count: usize,
 ) -> Result<Vec<Value>> {
     let outs = gradient.output_types();
-    let summed = outs.len() - states.len();
+    // Losses, buffers, gradients, states.
+    let (last, first) = (outs.len() - states.len(), outs.len() - states.len() - trained.len());
+    let handed = |i: usize| (first - buffers.len()..first).contains(&i) || i >= last;
     let mut body = Builder::new();
     let consts: Vec<Value> = trained.iter().chain(fixed).copied().collect();
     let given: Vec<Value> = consts.iter().map(|v| body.graph.input(b.ty(*v))).collect();
     let (own, rest) = given.split_at(trained.len());
     let carried: Vec<Value> = outs.iter().map(|t| body.graph.input(t.clone())).collect();
     let one: Vec<Value> = batch.iter().map(|v| body.graph.input(b.ty(*v).unbatched())).collect();
-    let found = body.inline(gradient, &[own, &carried[summed..], rest, &one].concat())?;
+    let running = &carried[first - buffers.len()..first];
+    let found = body.inline(gradient, &[own, &carried[last..], running, rest, &one].concat())?;
     let mut next = Vec::new();
-    for (sum, value) in carried[..summed].iter().zip(&found) {
-        next.push(body.add(*sum, *value)?);
+    for (i, (sum, value)) in carried.iter().zip(&found).enumerate() {
+        next.push(if handed(i) { *value } else { body.add(*sum, *value)? });
     }
-    next.extend(&found[summed..]);
     let body = body.finish(&next);
     let scan = Scan::over(consts.len(), outs.len(), count, body);
     let mut operands = consts;
-    for ty in &outs[..summed] {
-        operands.push(b.zeros(ty)?);
+    let mut given = buffers.iter().chain(states);
+    for (i, ty) in outs.iter().enumerate() {
+        let value = if handed(i) { given.next().copied() } else { None };
+        operands.push(value.map_or_else(|| b.zeros(ty), Ok)?);
     }
-    operands.extend(states);
     operands.extend(batch);
     let sums = b.emit(scan.into(), &operands)?;
     let mut results = Vec::new();
     for (i, sum) in sums.iter().enumerate() {
-        results.push(if i < summed { b.scale(*sum, 1.0 / count as f64)? } else { *sum });
+        results.push(if handed(i) { *sum } else { b.scale(*sum, 1.0 / count as f64)? });
     }
     Ok(results)
 }
@@ -356,11 +342,11 @@ fn accumulated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::moments::table;
+    use crate::moments::table;
     use ir::{Literal, Scalar, interp};
     use safetensors::SafeTensors;
 
-    const GOLDEN: &[u8] = include_bytes!("../../tests/data/moments/expected.safetensors");
+    const GOLDEN: &[u8] = include_bytes!("../tests/data/moments/expected.safetensors");
 
     fn numbers(name: &str) -> Vec<f32> {
         let all = SafeTensors::deserialize(GOLDEN).expect("golden tensors");
@@ -387,13 +373,13 @@ mod tests {
         let y = b.mul(p, g).and_then(|y| b.sum_all(y)).expect("fits");
         let loss = b.finish(&[y]);
         let objective = Objective {
-            summing: Default::default(),
             plain: loss.clone(),
             loss,
+            batch: 2,
             keyed: false,
             states: Vec::new(),
+            buffers: 0,
             trained: vec![Trained::new(true)],
-            heads: Vec::new(),
             asserts: Vec::new(),
         };
         let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 0.0 };

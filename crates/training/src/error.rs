@@ -1,0 +1,35 @@
+//! What can go wrong, with what a person needs to mend it.
+
+use std::path::{Path, PathBuf};
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Something given that can't be trained with.
+    #[error("{0}")]
+    Input(String),
+    /// The compiler or the backend failed.
+    #[error(transparent)]
+    Run(#[from] compiler::Error),
+    /// A graph could not be built or transformed.
+    #[error(transparent)]
+    Graph(#[from] ir::Error),
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A file that could not be read or written.
+    pub fn file(path: &Path, reason: impl std::fmt::Display) -> Error {
+        Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+    }
+}
