@@ -8,6 +8,7 @@ mod explain;
 mod fence;
 pub mod fuse;
 pub mod loops;
+mod made_there;
 mod overwrite;
 pub mod passes;
 mod plan;
@@ -143,6 +144,7 @@ fn compile_with(
     let levels = lowering.levels;
     let mut program =
         Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
+    made_there::join(&mut program, &options.donate, backend);
     plan::plan(&mut program);
     program.donated = donate::donations(&program, &options.donate, backend);
     Ok((program, lowering.explanation.unwrap_or_default()))

@@ -7,6 +7,8 @@
 
 use std::time::Instant;
 
+use compiler::DeviceBuffer;
+use cpu::HostBuffer;
 use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
 use cpu::pool::Pool;
 use ir::DType;
@@ -100,14 +102,20 @@ fn bench(case: &Case, pool: &Pool) {
             _ => pack(values.map(|x| half::f16::from_f32(x).to_bits() as u64).collect(), 4),
         }
     };
-    let (a, b, mut c) = (buffer(batches * m * k), buffer(batches * k * n), buffer(batches * m * n));
-    let mut scratch = vec![0u8; plan.scratch_bytes() + 64];
-    let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
-    let mut run = || {
+    // In memory of the backend, as those of programs are: large blocks lie in large pages.
+    let put = |values: Vec<u64>| {
+        let memory = HostBuffer::new(values.len() * 8).expect("memory");
+        let bytes: Vec<u8> = values.into_iter().flat_map(u64::to_ne_bytes).collect();
+        memory.write(0, &bytes).expect("as large");
+        memory
+    };
+    let [a, b, c] = [batches * m * k, batches * k * n, batches * m * n].map(|len| put(buffer(len)));
+    let scratch = HostBuffer::new(plan.scratch_bytes()).expect("memory");
+    let run = || {
         // SAFETY: the buffers have the problem's sizes and contiguous layouts.
         unsafe {
-            let (a, b) = (Operand::Memory(a.as_ptr().cast()), Operand::Memory(b.as_ptr().cast()));
-            plan.run(pool, a, b, Output::Memory(c.as_mut_ptr().cast()), aligned);
+            let (a, b) = (Operand::Memory(a.as_ptr()), Operand::Memory(b.as_ptr()));
+            plan.run(pool, a, b, Output::Memory(c.as_ptr()), scratch.as_ptr());
         }
     };
     let flops = 2.0 * (batches * m * n * k) as f64;

@@ -84,3 +84,60 @@ fn updates_of_donated_inputs_touch_their_slice_alone() {
     }
     check(&Case { dtype: DType::F32, whole: vec![9], part: vec![2], starts: vec![(DType::I32, 4)] }, true);
 }
+
+/// What a scatter changes is made in its result, unless others read it or the result replaces an input.
+#[test]
+fn what_is_scattered_into_is_made_where_it_goes() {
+    use ir::ops::{ScatterKind, ScatterMode, SliceDims};
+    let graph = |read: bool| {
+        let mut b = Builder::new();
+        let (ids, updates) = (b.input(DType::I32, &[300]), b.input(DType::F32, &[300, 5]));
+        let zeros = b.zeros(&Type::new(DType::F32, &[40, 5])).expect("zeros");
+        let ones = b.scale(zeros, 0.5).expect("scales");
+        let base = if read { b.unary(ir::Unary::Exp, ones).expect("a map") } else { ones };
+        let at = b.index_vectors(ids).expect("vectors");
+        let mut last = base;
+        for kind in [ScatterKind::Add, ScatterKind::Max] {
+            last = b.scatter(kind, SliceDims::take(2, 0, 1), ScatterMode::Drop, last, at, updates).expect("fits");
+        }
+        let outs = if read { vec![last, base] } else { vec![last] };
+        b.finish(&outs)
+    };
+    for read in [false, true] {
+        let (g, cpu) = (graph(read), Cpu::new(2));
+        let program = compiler::compile(&g, &cpu, &Options::default()).expect("compiles");
+        let places: Vec<bool> = program
+            .steps
+            .iter()
+            .filter_map(|s| match s {
+                Step::Library { op, args, outs } if matches!(**op, Op::Scatter(_)) => Some(args[0].0 == outs[0].0),
+                _ => None,
+            })
+            .collect();
+        // The first one's operand is read by others, the second's never is.
+        assert_eq!(places, [!read, true]);
+        let mut seed = 3u64;
+        let inputs: Vec<Literal> = g
+            .input_types()
+            .into_iter()
+            .map(|ty| {
+                Literal::from_fn(ty.clone(), |_| {
+                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    Scalar::from_f64(ty.dtype, ((seed >> 40) % 45) as f64 - 2.0)
+                })
+            })
+            .collect();
+        let want = interp::run(&g, &inputs).expect("runs");
+        let exe = cpu.load(program).expect("loads");
+        let mut bindings = Bindings::for_program(exe.program(), &cpu).expect("room");
+        for _ in 0..2 {
+            bindings.inputs.iter().zip(&inputs).for_each(|(b, l)| b.write(0, l.bytes()).expect("written"));
+            exe.run(&mut bindings).expect("runs");
+            for (buffer, want) in bindings.outputs.iter().zip(&want) {
+                let mut got = vec![0; want.bytes().len()];
+                buffer.read(0, &mut got).expect("read");
+                assert_eq!(got, want.bytes());
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::finish::{Finished, finish};
 use super::kernel::{HasKernels, Tile};
-use super::panels::Panels;
+use super::panels::{PackedRows, Panels};
 use super::problem::{Output, Target};
 use super::run::Run;
 use super::tiles::SIDE;
@@ -61,13 +61,19 @@ impl<T: HasKernels> Run<'_, T> {
             // SAFETY: the caller's promises; scratch is laid out for strips of `mc` rows.
             unsafe {
                 let own = self.part(region.part);
-                let packed = own.add(plan.scratch.a).cast::<T>();
-                if plan.pack_a {
-                    let temp = own.add(plan.scratch.temp);
-                    self.pack_a(region.batch, (strip.start, strip.len()), packed, temp);
-                }
+                let (packed, at) = if plan.share_a {
+                    (self.shared_a().cast_const(), self.shared_rows(strip.start))
+                } else {
+                    let packed = own.add(plan.scratch.a).cast::<T>();
+                    let at = PackedRows { first: 0, all: strip.len().next_multiple_of(self.kernels.mr) };
+                    if plan.pack_a {
+                        let temp = own.add(plan.scratch.temp);
+                        self.pack_a(region.batch, (strip.start, strip.len()), packed, at, temp);
+                    }
+                    (packed.cast_const(), at)
+                };
                 for j in region.cols.clone().step_by(plan.nb) {
-                    self.block(region, packed, strip.clone(), j..region.cols.end.min(j + plan.nb));
+                    self.block(region, (packed, at), strip.clone(), j..region.cols.end.min(j + plan.nb));
                 }
             }
         }
@@ -78,7 +84,13 @@ impl<T: HasKernels> Run<'_, T> {
     }
 
     /// A block of C over all of k.
-    unsafe fn block(&self, region: &Region<T>, packed_a: *const T, rows: Range<usize>, cols: Range<usize>) {
+    unsafe fn block(
+        &self,
+        region: &Region<T>,
+        (packed_a, at): (*const T, PackedRows),
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) {
         let plan = self.plan;
         let (k, mr, batch) = (plan.depth, self.kernels.mr, region.batch);
         // SAFETY: the caller's promises.
@@ -92,7 +104,7 @@ impl<T: HasKernels> Run<'_, T> {
                 // SAFETY: the caller's promises; row and column indices are inside the block.
                 unsafe {
                     let (a, a_row, a_k) = if plan.pack_a {
-                        let packed = k0 * rows.len().next_multiple_of(mr) + i * depth;
+                        let packed = k0 * at.all + (at.first + i) * depth;
                         (packed_a.add(packed), 1, mr as isize)
                     } else {
                         let view = self.a.view::<T>(&plan.problem, batch, rows.start + i, k0);

@@ -4,10 +4,15 @@ use super::kernel::HasKernels;
 use super::pack::TEMP;
 use super::problem::Operand;
 use super::run::Run;
+use crate::pool::share;
 use crate::thresholds::Threshold;
 
-/// Lines of B that are read at a time, where columns run along them.
+/// Lines of B that are read at a time, where columns run along them. A whole number of tiles of the machine.
 const LINES: usize = 32;
+/// The same that are worth a unit of work.
+const UNIT_LINES: usize = 2 * LINES;
+/// Units of packing for each part that takes them one after another.
+const UNITS: usize = 3;
 /// Columns of B that are packed (and generated) together.
 const GROUP: usize = 256;
 
@@ -21,6 +26,23 @@ pub(super) enum Panels<T> {
     Packed { at: *const T, columns: usize },
     /// In place, rows `row` apart.
     Direct { at: *const T, row: isize },
+}
+
+/// Where some rows of a packed A are: from which row on, a multiple of a tile's, and of how many, padded.
+#[derive(Clone, Copy)]
+pub(super) struct PackedRows {
+    pub(super) first: usize,
+    pub(super) all: usize,
+}
+
+/// How the packing of some columns of B is cut into units: k-blocks of groups of columns, each in pieces along k.
+#[derive(Clone, Copy)]
+pub(super) struct Packing {
+    pub(super) col0: usize,
+    pub(super) cols: usize,
+    groups: usize,
+    pieces: usize,
+    pub(super) units: usize,
 }
 
 impl<T: HasKernels> Run<'_, T> {
@@ -38,24 +60,31 @@ impl<T: HasKernels> Run<'_, T> {
         }
     }
 
-    /// Units of work in packing `cols` columns of B: a k-block of a group of columns each.
-    pub(super) fn pack_units(&self, cols: usize) -> usize {
-        self.plan.depth.div_ceil(self.plan.kc.max(1)) * cols.div_ceil(GROUP)
+    /// How the columns `[col0, col0+cols)` of B are packed by so many parts: in more pieces the more parts there are.
+    pub(super) fn packing(&self, (col0, cols): (usize, usize), parts: usize) -> Packing {
+        let (groups, kc) = (cols.div_ceil(GROUP), self.plan.kc.max(1));
+        let whole = self.plan.depth.div_ceil(kc) * groups;
+        let wanted = if parts > 1 { (UNITS * parts).div_ceil(whole.max(1)) } else { 1 };
+        let pieces = wanted.clamp(1, kc.div_ceil(UNIT_LINES));
+        Packing { col0, cols, groups, pieces, units: whole * pieces }
     }
 
-    /// Packs one unit of the columns `[col0, col0+cols)` of B, all of which `packed` holds.
+    /// Packs one unit of B's columns, all of which `packed` holds.
     pub(super) unsafe fn pack_b_unit(
         &self,
         batch: usize,
-        (col0, cols): (usize, usize),
+        packing: &Packing,
         unit: usize,
         packed: *mut T,
         temp: *mut u8,
     ) {
         let (problem, nr, kc) = (&self.plan.problem, self.kernels.nr, self.plan.kc);
-        let groups = cols.div_ceil(GROUP);
-        let (k0, first) = (unit / groups * kc, unit % groups * GROUP);
+        let Packing { col0, cols, groups, pieces, .. } = *packing;
+        let (block, piece) = (unit / pieces, unit % pieces);
+        let (k0, first) = (block / groups * kc, block % groups * GROUP);
         let depth = kc.min(self.plan.depth - k0);
+        let piece = share(depth.div_ceil(LINES), pieces, piece);
+        let (begin, end) = (piece.start * LINES, depth.min(piece.end * LINES));
         let width = GROUP.min(cols - first);
         // Memory is packed in one go; what goes through `temp` in pieces that fit.
         let memory = matches!(self.b.operand, Operand::Memory(_));
@@ -70,8 +99,8 @@ impl<T: HasKernels> Run<'_, T> {
         // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
         unsafe {
             let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);
-            for d in (0..depth).step_by(step) {
-                let deep = step.min(depth - d);
+            for d in (begin..end).step_by(step) {
+                let deep = step.min(end - d);
                 if let Some(groups) = self.kernels.groups {
                     let from = (k0 + d) * groups.per;
                     let rows = (deep * groups.per).min(problem.k - from);
@@ -94,17 +123,23 @@ impl<T: HasKernels> Run<'_, T> {
         }
     }
 
-    /// Packs rows of A, all of k.
-    pub(super) unsafe fn pack_a(&self, batch: usize, (row0, rows): (usize, usize), packed: *mut T, temp: *mut u8) {
+    /// Packs rows of A, all of k, as those from `at.first` on of so many packed ones.
+    pub(super) unsafe fn pack_a(
+        &self,
+        batch: usize,
+        (row0, rows): (usize, usize),
+        packed: *mut T,
+        at: PackedRows,
+        temp: *mut u8,
+    ) {
         let (problem, mr, kc) = (&self.plan.problem, self.kernels.mr, self.plan.kc);
-        let padded = rows.next_multiple_of(mr);
         for k0 in (0..self.plan.depth).step_by(kc.max(1)) {
             let depth = kc.min(self.plan.depth - k0);
             for i in (0..rows).step_by(mr) {
                 let valid = mr.min(rows - i);
                 // SAFETY: the caller vouches for A and for the packed bytes.
                 unsafe {
-                    let dst = packed.add(k0 * padded + i * depth);
+                    let dst = packed.add(k0 * at.all + (at.first + i) * depth);
                     if let Some(groups) = self.kernels.groups {
                         let from = k0 * groups.per;
                         let cols = (depth * groups.per).min(problem.k - from);

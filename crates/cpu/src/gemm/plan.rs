@@ -32,6 +32,8 @@ const PACKED_B_ROW_BYTES: usize = 16 << 10;
 const PACKED_B_LEAST_BYTES: usize = 4 << 20;
 /// Bytes of A packed at a time, in each part.
 const PACKED_A_BYTES: usize = 4 << 20;
+/// Bytes of an A that is packed once for all parts, at most; larger ones are packed strip by strip in each part that needs them.
+const SHARED_A_BYTES: usize = 32 << 20;
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 60_000;
 
@@ -41,6 +43,8 @@ const FEW_PARTS: usize = 4;
 const BLOCKS: usize = 6;
 /// What taking a block costs, in cycles.
 const BLOCK_CYCLES: usize = 3000;
+/// Groups that tiles multiply and add in a cycle.
+const TILES_LANES: usize = 128;
 /// Columns of a product up to which packing A costs more than reading it where it is.
 const PACKED_A_COLUMNS: usize = 96;
 /// Bytes from one line to the next up to which lines spread over cache sets and pages.
@@ -101,7 +105,9 @@ pub(super) enum Path {
 /// Offsets into scratch, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scratch {
-    /// Where the parts' own scratch begins; before it is the packed B that they share.
+    /// Where the packed A begins that the parts share; before it is the packed B that they share.
+    pub(super) shared_a: usize,
+    /// Where the parts' own scratch begins.
     pub(super) parts: usize,
     /// From one part to the next.
     pub(super) part: usize,
@@ -123,6 +129,8 @@ pub struct Plan {
     pub(super) split: Split,
     pub(super) parts: usize,
     pub(super) pack_a: bool,
+    /// A is packed once for all parts.
+    pub(super) share_a: bool,
     pub(super) pack_b: bool,
     /// Results pass through a tile in scratch.
     pub(super) tiled: bool,
@@ -293,6 +301,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         split: Split::Serial,
         parts: 1,
         pack_a,
+        share_a: pack_a && m.next_multiple_of(mr).saturating_mul(k).saturating_mul(size) <= SHARED_A_BYTES,
         pack_b,
         tiled,
         depth: k,
@@ -302,7 +311,8 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         nb,
         scratch: Scratch::default(),
     };
-    plan.split = split(&plan, threads, mr, nr, whole_rows);
+    plan.split = split(&plan, threads, (mr, nr), kernels.tiles.is_some(), whole_rows);
+    plan.share_a &= matches!(plan.split, Split::Grid { cols: 2.., .. }) && path == Path::Blocked;
     plan.parts = match plan.split {
         Split::Serial => 1,
         Split::Batch => threads.min(problem.batches()),
@@ -326,7 +336,7 @@ fn gemv(problem: &Problem) -> bool {
     problem.k > 0 && ((problem.m == 1 && unit(b)) || (problem.n == 1 && unit(a)))
 }
 
-fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) -> Split {
+fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, whole_rows: bool) -> Split {
     let (Problem { m, n, .. }, k) = (plan.problem, plan.depth);
     let (batches, work) = (plan.problem.batches(), m.saturating_mul(n).saturating_mul(k));
     if threads == 1 || work.saturating_mul(batches) < 2 * PARALLEL_WORK {
@@ -341,11 +351,18 @@ fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) ->
         return Split::Grid { rows: 1, cols: most };
     }
     // The longest part, in cycles by a coarse model: multiply-adds on 16 lanes, packing A at one
-    // element a cycle in every part that needs it, packing B together.
+    // element a cycle in every part that needs it unless they do it together, packing B together. Tiles multiply so quickly
+    // that what counts as much is fetching what is packed.
+    let unit = |cols: usize| if plan.share_a && cols > 1 { mr } else { row_unit(mr) };
     let cost = |rows: usize, cols: usize| {
-        let height = m.div_ceil(row_unit(mr)).div_ceil(rows) * row_unit(mr);
+        let height = m.div_ceil(unit(cols)).div_ceil(rows) * unit(cols);
         let width = n.div_ceil(nr).div_ceil(cols) * nr;
-        height.saturating_mul(width).saturating_mul(k) / 16 + height * k * usize::from(plan.pack_a)
+        let products = height.saturating_mul(width).saturating_mul(k);
+        let pack = usize::from(plan.pack_a && !(plan.share_a && cols > 1));
+        if tiles {
+            return products / TILES_LANES + (height * (1 + pack) + width) * k / 2;
+        }
+        products / 16 + height * k * pack
     };
     let mut best = (usize::MAX, Split::Serial);
     for cols in 1..=most {
@@ -361,13 +378,11 @@ fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) ->
     // that are taken one after another even that out; the end comes a block after an even share, at most. Shares that are
     // given out beforehand end a quarter later than the model says.
     best.0 = best.0.saturating_add(best.0 / 4);
-    let height = |rows: usize| m.div_ceil(row_unit(mr)).div_ceil(rows);
-    let width = |cols: usize| n.div_ceil(nr).div_ceil(cols);
+    let real = |units: usize, blocks: usize| units.div_ceil(units.div_ceil(blocks)) == blocks;
     for cols in 1..=if whole_rows { 1 } else { n.div_ceil(nr).min(2 * BLOCKS) } {
-        for rows in 1..=m.div_ceil(row_unit(mr)).min(2 * BLOCKS) {
+        for rows in 1..=m.div_ceil(unit(cols)).min(2 * BLOCKS) {
             // Sizes that leave blocks without work say the same as fewer blocks.
-            let real =
-                m.div_ceil(row_unit(mr)).div_ceil(height(rows)) == rows && n.div_ceil(nr).div_ceil(width(cols)) == cols;
+            let real = real(m.div_ceil(unit(cols)), rows) && real(n.div_ceil(nr), cols);
             let blocks = rows * cols;
             if !real || blocks <= most || blocks > BLOCKS * most {
                 continue;
@@ -405,8 +420,10 @@ fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
     debug_assert!(plan.kc * mr <= TEMP);
 
     let b = take(if shared { 0 } else { packed_b });
-    let a = take(if plan.pack_a { rows * k } else { 0 });
+    let a = take(if plan.pack_a && !plan.share_a { rows * k } else { 0 });
     let tile = take(if plan.tiled { tile_rows * plan.nb } else { 0 });
     let temp = take(if widened || generated { TEMP_BYTES / size_of::<T>() } else { 0 });
-    Scratch { parts: if shared { bytes(packed_b) } else { 0 }, part: end, b, a, tile, temp }
+    let shared_a = if shared { bytes(packed_b) } else { 0 };
+    let parts = shared_a + if plan.share_a { bytes(m.next_multiple_of(mr) * k) } else { 0 };
+    Scratch { shared_a, parts, part: end, b, a, tile, temp }
 }

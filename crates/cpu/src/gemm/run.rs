@@ -6,6 +6,7 @@ use super::block::{Region, row_unit};
 use super::gemv;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{Feed, TEMP_BYTES};
+use super::panels::PackedRows;
 use super::plan::{Path, Plan, Split};
 use super::problem::{Layout, Operand, Output, Problem, Source, Target};
 use crate::pool::{Pool, share};
@@ -67,12 +68,11 @@ impl Plan {
             out: Output::Memory(std::ptr::null_mut()),
             scratch: dst,
         };
-        let n = self.problem.n;
-        let units = run.pack_units(n);
-        pool.run(units, &|unit, _| {
+        let packing = run.packing((0, self.problem.n), pool.threads());
+        pool.run(packing.units, &|unit, _| {
             let mut temp = [0u64; TEMP_BYTES / 8];
             // SAFETY: the units are disjoint parts of `dst`; the caller vouches for B.
-            unsafe { run.pack_b_unit(0, (0, n), unit, run.shared_b(), temp.as_mut_ptr().cast()) };
+            unsafe { run.pack_b_unit(0, &packing, unit, run.shared_b(), temp.as_mut_ptr().cast()) };
         });
     }
 
@@ -127,6 +127,27 @@ impl Plan {
     }
 }
 
+/// Panels of A that are packed together.
+const PANELS: usize = 2;
+
+/// Runs `f(unit, part)` for all units. Where there are more than parts, who is through with one takes the next: the same bits, whoever
+/// that is.
+fn taking_turns(pool: &Pool, parts: usize, units: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+    if units == parts {
+        return pool.run(parts, &|part, _| f(part, part));
+    }
+    let next = AtomicUsize::new(0);
+    pool.run(parts, &|part, _| {
+        loop {
+            let taken = next.fetch_add(1, Ordering::Relaxed);
+            if taken >= units {
+                break;
+            }
+            f(taken, part);
+        }
+    });
+}
+
 /// One run of a plan.
 pub(super) struct Run<'a, T: HasKernels> {
     pub(super) plan: &'a Plan,
@@ -154,6 +175,16 @@ impl<T: HasKernels> Run<'_, T> {
         self.scratch.cast()
     }
 
+    /// The packed A that all parts read.
+    pub(super) fn shared_a(&self) -> *mut T {
+        self.scratch.wrapping_add(self.plan.scratch.shared_a).cast()
+    }
+
+    /// Where its rows are from one on.
+    pub(super) fn shared_rows(&self, first: usize) -> PackedRows {
+        PackedRows { first, all: self.plan.problem.m.next_multiple_of(self.kernels.mr) }
+    }
+
     /// Whole matrices, one after another, by one part.
     unsafe fn matrices(&self, path: Path, batches: std::ops::Range<usize>, part: usize) {
         let Problem { m, n, .. } = self.plan.problem;
@@ -169,8 +200,9 @@ impl<T: HasKernels> Run<'_, T> {
                     let cols = self.plan.nc.min(n - col0);
                     if self.plan.pack_b && held != Some((self.b_identity(batch), col0)) {
                         let temp = self.part(part).add(self.plan.scratch.temp);
-                        for unit in 0..self.pack_units(cols) {
-                            self.pack_b_unit(batch, (col0, cols), unit, packed.cast(), temp);
+                        let packing = self.packing((col0, cols), 1);
+                        for unit in 0..packing.units {
+                            self.pack_b_unit(batch, &packing, unit, packed.cast(), temp);
                         }
                         held = Some((self.b_identity(batch), col0));
                     }
@@ -184,22 +216,30 @@ impl<T: HasKernels> Run<'_, T> {
     /// The matrices one after another, each by all parts.
     unsafe fn grids(&self, pool: &Pool, batches: usize, rows: usize, cols: usize) {
         let Problem { m, n, .. } = self.plan.problem;
-        let (unit, nr) = (row_unit(self.kernels.mr), self.kernels.nr);
-        // SAFETY: as for `Plan::run`; the packing of B is done before any part reads it.
+        let nr = self.kernels.nr;
+        // Rows of a packed A that all share are met in whole panels.
+        let unit = if self.plan.share_a { self.kernels.mr } else { row_unit(self.kernels.mr) };
+        // Rows of A that are packed together.
+        let each = PANELS * self.kernels.mr;
+        // SAFETY: as for `Plan::run`; packing is done before any part reads what is packed.
         unsafe {
             for batch in 0..batches {
                 for col0 in (0..n).step_by(self.plan.nc) {
                     let width = self.plan.nc.min(n - col0);
-                    if self.plan.pack_b
-                        && (batch == 0 || self.plan.nc < n || self.b_identity(batch) != self.b_identity(batch - 1))
-                    {
-                        let units = self.pack_units(width);
-                        let team = self.plan.parts;
-                        pool.run(team, &|part, _| {
+                    let parts = self.plan.parts;
+                    let packing = self.packing((col0, width), parts);
+                    let again = batch == 0 || self.plan.nc < n || self.b_identity(batch) != self.b_identity(batch - 1);
+                    let of_b = if self.plan.pack_b && again { packing.units } else { 0 };
+                    let of_a = if self.plan.share_a && col0 == 0 { m.div_ceil(each) } else { 0 };
+                    if of_a + of_b > 0 {
+                        taking_turns(pool, parts, of_a + of_b, &|unit, part| {
                             let temp = self.part(part).add(self.plan.scratch.temp);
-                            for unit in share(units, team, part) {
-                                self.pack_b_unit(batch, (col0, width), unit, self.shared_b(), temp);
+                            if unit < of_b {
+                                return self.pack_b_unit(batch, &packing, unit, self.shared_b(), temp);
                             }
+                            let row = (unit - of_b) * each;
+                            let rows = (row, each.min(m - row));
+                            self.pack_a(batch, rows, self.shared_a(), self.shared_rows(row), temp);
                         });
                     }
                     let block = |block: usize, part: usize| {
@@ -212,22 +252,7 @@ impl<T: HasKernels> Run<'_, T> {
                             self.region(&Region { batch, b, rows, cols, col_base: col0, part });
                         }
                     };
-                    let (blocks, parts) = (rows * cols, self.plan.parts);
-                    if blocks == parts {
-                        pool.run(parts, &|part, _| block(part, part));
-                        continue;
-                    }
-                    // Who is through with a block takes the next one; which bits it has doesn't depend on who that is.
-                    let next = AtomicUsize::new(0);
-                    pool.run(parts, &|part, _| {
-                        loop {
-                            let taken = next.fetch_add(1, Ordering::Relaxed);
-                            if taken >= blocks {
-                                break;
-                            }
-                            block(taken, part);
-                        }
-                    });
+                    taking_turns(pool, self.plan.parts, rows * cols, &block);
                 }
             }
         }

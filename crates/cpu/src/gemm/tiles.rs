@@ -1,7 +1,8 @@
 //! Products on tiles: machines with AMX multiply 16 rows of A by 16 columns of B over 32 bf16 (or 64 i8) of k in one instruction.
 //!
 //! A tile of the product is up to 32 × 32: two tiles of A below each other times two of B beside each other, with four of sums. The law of
-//! `kernel.rs` holds with one change: a step of k is a whole tile of it, filled up with zeros. Instructions are written as text, since
+//! `kernel.rs` holds with two changes: a step of k is a whole tile of it, filled up with zeros, and k-blocks go on with the sums that
+//! C holds. Instructions are written as text, since
 //! the language has no names for them yet; without such a machine [`emulate`] puts plain code in their place.
 
 use super::groups::Groups;
@@ -70,6 +71,8 @@ trait Sums {
 
     /// All zero.
     unsafe fn zero() -> Self;
+    /// Reads one of the tiles from rows that are so many elements apart.
+    unsafe fn load(&mut self, which: usize, from: *const Self::Elem, row: isize);
     /// Adds the product of a step of k: tiles of A behind each other, rows of tiles of B beside each other. Without `TALL` there is no
     /// second tile of A, without `WIDE` none of B.
     unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const Self::Elem, b: *const Self::Elem);
@@ -77,6 +80,19 @@ trait Sums {
     unsafe fn store(&self, which: usize, to: *mut Self::Elem, row: isize);
 }
 
+/// Calls `f` with the rows and columns of C that each of the four tiles of sums has, and where they begin.
+#[inline(always)]
+fn each_tile<T>(t: &Tile<T>, mut f: impl FnMut(usize, usize, usize, *mut T)) {
+    for which in 0..4 {
+        let (row, col) = (which / 2 * SIDE, which % 2 * SIDE);
+        if row < t.rows && col < t.cols {
+            let c = t.c.wrapping_offset(row as isize * t.c_row).wrapping_add(col);
+            f(which, (t.rows - row).min(SIDE), (t.cols - col).min(SIDE), c);
+        }
+    }
+}
+
+/// Products are added to what C holds one step after another, as if k had not been cut into blocks, unless there is a factor.
 #[inline(always)]
 unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
     // SAFETY: the caller vouches for packed operands of `t.k`, a multiple of `SIDE`, and for C.
@@ -87,36 +103,44 @@ unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
             (true, false) => steps::<S, true, false>(t),
             (true, true) => steps::<S, true, true>(t),
         };
-        let plain = t.alpha == S::Elem::ONE && !t.add;
-        for which in 0..4 {
-            let (row, col) = (which / 2 * SIDE, which % 2 * SIDE);
-            if row >= t.rows || col >= t.cols {
-                continue;
-            }
-            let (rows, cols) = ((t.rows - row).min(SIDE), (t.cols - col).min(SIDE));
-            let c = t.c.offset(row as isize * t.c_row).add(col);
+        let plain = t.alpha == S::Elem::ONE;
+        each_tile(t, |which, rows, cols, c| {
             if plain && rows == SIDE && cols == SIDE {
-                sums.store(which, c, t.c_row);
-                continue;
+                return sums.store(which, c, t.c_row);
             }
             let mut own = [S::Elem::default(); SIDE * SIDE];
             sums.store(which, own.as_mut_ptr(), SIDE as isize);
             for (i, line) in own.chunks_exact(SIDE).enumerate().take(rows) {
                 let c = std::slice::from_raw_parts_mut(c.offset(i as isize * t.c_row), cols);
-                for (c, x) in c.iter_mut().zip(line) {
-                    let x = x.mul(t.alpha);
-                    *c = if t.add { c.add(x) } else { x };
+                for (c, &x) in c.iter_mut().zip(line) {
+                    *c = match (plain, t.add) {
+                        (true, _) => x,
+                        (false, false) => x.mul(t.alpha),
+                        (false, true) => c.add(x.mul(t.alpha)),
+                    };
                 }
             }
-        }
+        });
     }
 }
 
 #[inline(always)]
 unsafe fn steps<S: Sums, const TALL: bool, const WIDE: bool>(t: &Tile<S::Elem>) -> S {
-    // SAFETY: the caller vouches for the operands.
+    // SAFETY: the caller vouches for the operands and for C.
     unsafe {
         let mut sums = S::zero();
+        if t.add && t.alpha == S::Elem::ONE {
+            each_tile(t, |which, rows, cols, c| {
+                if rows == SIDE && cols == SIDE {
+                    return sums.load(which, c, t.c_row);
+                }
+                let mut own = [S::Elem::default(); SIDE * SIDE];
+                for (i, line) in own.chunks_exact_mut(SIDE).enumerate().take(rows) {
+                    std::ptr::copy_nonoverlapping(c.offset(i as isize * t.c_row), line.as_mut_ptr(), cols);
+                }
+                sums.load(which, own.as_ptr(), SIDE as isize);
+            });
+        }
         for k in (0..t.k).step_by(SIDE) {
             sums.step::<TALL, WIDE>(t.a.add(k * BOTH), t.b.add(k * BOTH));
         }
@@ -143,7 +167,10 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
                 let line = dst.cast::<S>().add(k * width + w * each);
                 let there = if w < valid { n } else { 0 };
                 let from = src.offset(w.min(valid - 1) as isize * along + k as isize * deep);
-                if deep == 1 {
+                if deep == 1 && there == each {
+                    // A row of a tile has 64 bytes, whatever it holds.
+                    line.cast::<[u8; 4 * SIDE]>().write_unaligned(from.cast::<[u8; 4 * SIDE]>().read_unaligned());
+                } else if deep == 1 {
                     std::ptr::copy_nonoverlapping(from, line, there);
                 } else {
                     (0..there).for_each(|i| *line.add(i) = *from.offset(i as isize * deep));
@@ -245,6 +272,15 @@ mod plain {
                                 *sum = Float::add(*sum, $dot(a, b));
                             }
                         }
+                    }
+                }
+
+                unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
+                    for (i, line) in self.0[which].chunks_exact_mut(SIDE).enumerate() {
+                        // SAFETY: the caller vouches for the rows.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(from.offset(i as isize * row), line.as_mut_ptr(), SIDE)
+                        };
                     }
                 }
 
@@ -354,6 +390,20 @@ mod x86 {
                         }
                         if TALL && WIDE {
                             asm!(concat!($dot, " tmm3, tmm5, tmm7"), options(nostack, preserves_flags));
+                        }
+                    }
+                }
+
+                #[inline(always)]
+                unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
+                    let row = 4 * row;
+                    // SAFETY: as in `begin`; the caller vouches for the rows.
+                    unsafe {
+                        match which {
+                            0 => asm!("tileloadd tmm0, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                            1 => asm!("tileloadd tmm1, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                            2 => asm!("tileloadd tmm2, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                            _ => asm!("tileloadd tmm3, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
                         }
                     }
                 }

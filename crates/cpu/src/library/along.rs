@@ -51,7 +51,9 @@ impl Lines {
 /// Elements of a line that one part looks through.
 const PIECE: usize = 1 << 15;
 /// Elements whose extremum is found before its place is looked for.
-const RUN: usize = 512;
+const RUN: usize = 2048;
+/// Extrema that are kept side by side.
+const SIDE_BY_SIDE: usize = 64;
 
 /// Elements of a line up to which a block of lines is turned first.
 const SHORT: usize = 32;
@@ -102,18 +104,25 @@ impl<T: Element> Extremum<T> {
                 // SAFETY: inside the operand; the rows are this range's own.
                 unsafe {
                     let mut turned = [const { std::mem::MaybeUninit::<T>::uninit() }; SHORT * LANES];
-                    for j in 0..LANES {
-                        // Lanes without a line repeat the first.
-                        let row = x.at((first + if j < count { j } else { 0 }) * n);
-                        for k in 0..n {
-                            turned[k * LANES + j].write(*row.add(k));
+                    let to = turned.as_mut_ptr().cast::<T>();
+                    if !turn(self.isa, x.at(first * n), n, (rows - first) * n, to) {
+                        for j in 0..LANES {
+                            // Lanes without a line repeat the first.
+                            let row = x.at((first + if j < count { j } else { 0 }) * n);
+                            for k in 0..n {
+                                *to.add(k * LANES + j) = *row.add(k);
+                            }
                         }
                     }
-                    let best = extrema_across(self.isa, turned.as_ptr().cast::<T>(), n, LANES, self.max);
-                    for (j, &b) in best[..count].iter().enumerate() {
-                        match self.long {
-                            true => *y.at(0).cast::<i64>().add(first + j) = b as i64,
-                            false => *y.at(0).cast::<i32>().add(first + j) = b,
+                    let best = extrema_across(self.isa, to, n, LANES, self.max);
+                    match self.long {
+                        true => {
+                            let to = std::slice::from_raw_parts_mut(y.at(0).cast::<i64>().add(first), count);
+                            to.iter_mut().zip(best).for_each(|(to, b)| *to = b as i64);
+                        }
+                        false => {
+                            let to = y.at(0).cast::<i32>().add(first);
+                            std::ptr::copy_nonoverlapping(best.as_ptr(), to, count);
                         }
                     }
                 }
@@ -225,13 +234,58 @@ impl<T: Element> Routine for Extremum<T> {
     }
 }
 
+/// Writes `LANES` adjacent lines of `n` elements side by side, by tiles that are transposed in registers, and says whether it did: tiles
+/// reach beyond the last line, where `there` elements must be.
+///
+/// # Safety
+/// `x` is good for `there` elements, `to` for `SHORT` rows of `LANES`.
+unsafe fn turn<T: Element>(isa: Isa, x: *const T, n: usize, there: usize, to: *mut T) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use super::rearrange::tiles::Transpose;
+        #[target_feature(enable = "avx2")]
+        unsafe fn of<U: Transpose>(x: *const U, n: usize, to: *mut U) {
+            for k in (0..n).step_by(U::TILE) {
+                for j in (0..LANES).step_by(U::TILE) {
+                    // SAFETY: the caller's promise.
+                    unsafe { U::tile(x.add(j * n + k), n as isize, to.add(k * LANES + j), LANES as isize) };
+                }
+            }
+        }
+        let tile = match size_of::<T>() {
+            1 => u8::TILE,
+            2 => u16::TILE,
+            4 => u32::TILE,
+            _ => u64::TILE,
+        };
+        if isa == Isa::Portable || (LANES - 1) * n + n.next_multiple_of(tile) > there {
+            return false;
+        }
+        // SAFETY: the caller's promise, as for lines of elements of one size; whole tiles end before what is there does.
+        unsafe {
+            match size_of::<T>() {
+                1 => of::<u8>(x.cast(), n, to.cast()),
+                2 => of::<u16>(x.cast(), n, to.cast()),
+                4 => of::<u32>(x.cast(), n, to.cast()),
+                _ => of::<u64>(x.cast(), n, to.cast()),
+            }
+        }
+        true
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (isa, x, n, there, to);
+        false
+    }
+}
+
 /// The place of the first extremum of adjacent elements, of which there is at least one.
 fn first_extremum<T: Element>(isa: Isa, x: &[T], max: bool) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2")]
         fn wide<T: Element>(x: &[T], max: bool) -> usize {
-            scan_runs(x, max)
+            if max { scan_runs::<T, true>(x) } else { scan_runs::<T, false>(x) }
         }
         if isa != Isa::Portable {
             // SAFETY: every instruction set but the portable one has AVX2.
@@ -239,7 +293,7 @@ fn first_extremum<T: Element>(isa: Isa, x: &[T], max: bool) -> usize {
         }
     }
     let _ = isa;
-    scan_runs(x, max)
+    if max { scan_runs::<T, true>(x) } else { scan_runs::<T, false>(x) }
 }
 
 /// The places of the first extrema of `LANES` lines side by side; `stride` elements lie from one row to the next.
@@ -283,30 +337,43 @@ unsafe fn scan_across<T: Element, const MAX: bool>(x: *const T, n: usize, stride
 
 /// Run by run: its extremum by vectors, and its place only if it is better than what was found before.
 #[inline(always)]
-fn scan_runs<T: Element>(x: &[T], max: bool) -> usize {
+fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
     let mut best = 0;
     for (r, run) in x.chunks(RUN).enumerate() {
-        let value = if max { extremum_of(run, T::larger) } else { extremum_of(run, T::smaller) };
-        if value.beats(x[best], max) {
-            let same =
-                |e: &T| if value.is_nan() { e.is_nan() } else { !e.is_nan() && !e.less(value) && !value.less(*e) };
-            best = r * RUN + run.iter().position(same).unwrap_or(0);
+        let value = extremum_of::<T, MAX>(run);
+        if value.beats(x[best], MAX) {
+            let same = |e: &T| if value.is_nan() { e.is_nan() } else { !e.less(value) & !value.less(*e) & !e.is_nan() };
+            // Vectors look for the few elements among which it is.
+            let few =
+                run.chunks(SIDE_BY_SIDE).position(|few| few.iter().fold(false, |any, e| any | same(e))).unwrap_or(0);
+            best = r * RUN + few * SIDE_BY_SIDE + run[few * SIDE_BY_SIDE..].iter().position(same).unwrap_or(0);
         }
     }
     best
 }
 
+/// An extremum of elements, NaN if one of them is. That is asked for apart, so that picking one of two numbers is one instruction.
 #[inline(always)]
-fn extremum_of<T: Element>(run: &[T], pick: impl Fn(T, T) -> T) -> T {
-    let mut acc = [run[0]; 32];
-    let mut parts = run.chunks_exact(32);
-    for part in &mut parts {
+fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
+    if run.iter().fold(false, |any, e| any | e.is_nan()) {
+        return run.iter().copied().find(|e| e.is_nan()).unwrap_or(run[0]);
+    }
+    let pick = |a: T, e: T| if if MAX { e.less(a) } else { a.less(e) } { a } else { e };
+    let mut acc = [run[0]; SIDE_BY_SIDE];
+    let (parts, rest) = run.as_chunks::<SIDE_BY_SIDE>();
+    for part in parts {
         for (a, &e) in acc.iter_mut().zip(part) {
             *a = pick(*a, e);
         }
     }
-    let lanes = acc.into_iter().reduce(&pick).unwrap_or(run[0]);
-    parts.remainder().iter().fold(lanes, |a, &e| pick(a, e))
+    let mut width = SIDE_BY_SIDE / 2;
+    while width > 0 {
+        for i in 0..width {
+            acc[i] = pick(acc[i], acc[i + width]);
+        }
+        width /= 2;
+    }
+    rest.iter().fold(acc[0], |a, &e| pick(a, e))
 }
 
 /// Calls a function with how indices of this type are read.

@@ -214,15 +214,18 @@ pub(super) trait Fold<T: Element>: Send + Sync + 'static {
     fn step(state: Self::State, x: T) -> Self::State;
     fn result(state: Self::State) -> T;
     fn start(identity: T) -> Self::State;
+    /// Whether elements may come in any order: sums are kept in more digits than results have.
+    const ANY_ORDER: bool;
     /// What the first elements gave with what those after them gave.
     fn join(first: Self::State, rest: Self::State) -> Self::State;
 }
 
 macro_rules! folds {
-    ($($name:ident, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr, ($a:ident, $b:ident) => $join:expr);*) => {$(
+    ($($name:ident, $any:literal, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr, ($a:ident, $b:ident) => $join:expr);*) => {$(
         pub(super) struct $name;
         impl<T: Element> Fold<T> for $name {
             type State = $state;
+            const ANY_ORDER: bool = $any;
             #[inline(always)]
             fn step($s: $state, $x: T) -> $state {
                 $step
@@ -231,9 +234,11 @@ macro_rules! folds {
             fn result($r: $state) -> T {
                 $result
             }
+            #[inline(always)]
             fn start($i: T) -> $state {
                 $start
             }
+            #[inline(always)]
             fn join($a: $state, $b: $state) -> $state {
                 $join
             }
@@ -241,10 +246,10 @@ macro_rules! folds {
     )*};
 }
 folds!(
-    Sum, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::sum(a, b);
-    Product, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::product(a, b);
-    Max, T, (s, x) => s.larger(x), s => s, i => i, (a, b) => a.larger(b);
-    Min, T, (s, x) => s.smaller(x), s => s, i => i, (a, b) => a.smaller(b)
+    Sum, true, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::sum(a, b);
+    Product, false, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::product(a, b);
+    Max, false, T, (s, x) => s.larger(x), s => s, i => i, (a, b) => a.larger(b);
+    Min, false, T, (s, x) => s.smaller(x), s => s, i => i, (a, b) => a.smaller(b)
 );
 
 /// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats.

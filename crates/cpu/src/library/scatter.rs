@@ -22,7 +22,21 @@ const LONG_RUN: usize = 64;
 /// Elements of an operand of which every worker may have a copy.
 const TABLE: usize = 1 << 17;
 
+/// Bytes of the operand, side by side, that one thread has.
+const STRIP_BYTES: usize = 64;
+
+/// Updates that are looked at to see where most go.
+const SAMPLES: usize = 512;
+/// The most threads for which that is asked.
+const PARTS: usize = 64;
+
 pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("scatter.samples", SAMPLES, "slices of long runs: from here threads may have places of their own"),
+    Threshold::new(
+        "scatter.strip",
+        2 * STRIP_BYTES / 4,
+        "adjacent places that have updates of their own: from here, strip by strip",
+    ),
     Threshold::new("scatter.run", LONG_RUN, "adjacent elements of a slice: from here threads share the run"),
     Threshold::new("scatter.small", TABLE, "integers that are combined: up to here every worker has a table"),
 ];
@@ -221,8 +235,7 @@ impl Geometry {
                     DType::I32 => {
                         return self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, f);
                     }
-                    DType::I64 => return self.lines(*c, outer, *last, part, |i| *indices.cast::<i64>().add(i), f),
-                    _ => {}
+                    _ => return self.lines(*c, outer, *last, part, |i| (self.index)(indices, i), f),
                 }
             }
         }
@@ -266,6 +279,31 @@ impl Geometry {
                 }
             }
         }
+    }
+
+    /// Calls `f` as [`Geometry::runs`] does, for some indices of the last batch axis and all of the others.
+    #[inline(always)]
+    fn strip(&self, c: Component, strip: Range<usize>, index: impl Fn(usize) -> i64, mut f: impl FnMut(usize, usize)) {
+        let Some((last, outer)) = self.batch.split_last() else { return };
+        let (mut at, mut operand, mut updates) = ([0; 16], 0, 0);
+        for number in 0..outer.iter().map(|w| w.size).product() {
+            for j in strip.clone() {
+                let i = index(number * last.size + j);
+                let place = if self.clip { i.clamp(0, c.room) } else { i };
+                if place as u64 <= c.room as u64 {
+                    f(operand + j * last.operand + place as usize * c.stride, updates + j * last.updates);
+                }
+            }
+            advance(outer, &mut at, &mut operand, &mut updates);
+        }
+    }
+
+    /// How many indices of the last batch axis are one thread's, if each has elements of the operand to itself: as many as fill a cache line.
+    fn strips(&self, size: usize) -> Option<usize> {
+        let (last, outer) = self.batch.split_last()?;
+        let own = last.operand > 0 && self.aligned && self.rows * self.run == 1 && self.components.len() == 1;
+        let each = STRIP_BYTES / size;
+        (own && !outer.is_empty() && self.slices > 0 && last.size >= 2 * each).then_some(each)
     }
 
     /// Any geometry, slice by slice; one piece of code for all types.
@@ -317,29 +355,18 @@ enum Part {
     Batch(Range<usize>),
     /// These elements of every run.
     Run(Range<usize>),
+    /// These indices of the last batch axis, which have elements to themselves.
+    Strip(Range<usize>),
     /// Slices are single elements of lines: these lines.
     Lines(Range<usize>),
     /// Runs that begin among these elements of the result.
     Owned(Range<usize>),
 }
 
-/// Combines `n` adjacent updates.
-type Apply<T> = unsafe fn(*mut T, *const T, usize);
-
-/// # Safety
-/// Both are good for `n` elements that nobody else has.
-#[inline(always)]
-unsafe fn apply<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
-    for i in 0..n {
-        // SAFETY: the caller's promise.
-        unsafe { *y.add(i) = C::apply(*y.add(i), *updates.add(i)) };
-    }
-}
-
-/// [`apply`] of so few that they are read before the first is written: vectors of them need not ask whether both overlap.
+/// Combines so few adjacent updates that they are read before the first is written: vectors of them need not ask whether both overlap.
 ///
 /// # Safety
-/// As for [`apply`].
+/// Both are good for `N` elements that nobody else has.
 #[inline(always)]
 unsafe fn apply_few<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *const T) {
     // SAFETY: the caller's promise.
@@ -348,6 +375,9 @@ unsafe fn apply_few<T: Element, C: Combine<T>, const N: usize>(y: *mut T, update
         y.cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
     }
 }
+
+/// Adjacent updates that are combined together.
+const AT_ONCE: usize = 16;
 
 /// Runs that are kept until there are so many.
 const KEPT: usize = 128;
@@ -365,45 +395,102 @@ unsafe fn owned(g: &Geometry, indices: *const u8, part: Range<usize>, own: Range
             return g.runs(indices, part, f);
         }
         let (mut kept, mut n) = ([(0, 0); KEPT], 0);
+        let mut flush = |kept: &[(usize, usize)]| kept.iter().for_each(|&(to, from)| f(to, from));
+        let flush: &mut dyn FnMut(&[(usize, usize)]) = &mut flush;
         g.runs(indices, part, |to, from| {
             kept[n] = (to, from);
             n += own.contains(&to) as usize;
             if n == KEPT {
-                kept.iter().for_each(|&(to, from)| f(to, from));
+                flush(&kept);
                 n = 0;
             }
         });
-        kept[..n].iter().for_each(|&(to, from)| f(to, from));
+        flush(&kept[..n]);
     }
 }
 
-/// [`apply`] with the vectors of the machine.
-fn applied<T: Element, C: Combine<T>>(isa: Isa) -> Apply<T> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        unsafe fn wide<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
-            // SAFETY: the caller's promise.
-            unsafe { apply::<T, C>(y, updates, n) }
-        }
-        if isa != Isa::Portable {
-            return wide::<T, C>;
-        }
+/// Combines `n` adjacent updates.
+///
+/// # Safety
+/// Both are good for `n` elements that nobody else has.
+#[inline(always)]
+unsafe fn apply<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
+    let whole = n / AT_ONCE * AT_ONCE;
+    // SAFETY: the caller's promise.
+    unsafe {
+        (0..whole).step_by(AT_ONCE).for_each(|i| apply_few::<T, C, AT_ONCE>(y.add(i), updates.add(i)));
+        (whole..n).for_each(|i| apply_few::<T, C, 1>(y.add(i), updates.add(i)));
     }
-    let _ = isa;
-    apply::<T, C>
 }
 
 impl<T: Element, C: Combine<T>> Scattering<T, C> {
     /// # Safety
     /// As for [`Routine::run`]; no other part has these elements.
     unsafe fn part(&self, data: Data<T>, part: Part) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            unsafe fn wide<T: Element, C: Combine<T>>(s: &Scattering<T, C>, data: Data<T>, part: Part) {
+                // SAFETY: the caller's promise.
+                unsafe { s.part_inline(data, part) }
+            }
+            if self.isa != Isa::Portable {
+                // SAFETY: every instruction set but the portable one has AVX2.
+                return unsafe { wide(self, data, part) };
+            }
+            // SAFETY: the caller's promise. Old machines have one short piece of code.
+            unsafe { self.part_plain(data, part) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.part_inline(data, part)
+        }
+    }
+
+    /// # Safety
+    /// As for [`Scattering::part`].
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn part_plain(&self, data: Data<T>, part: Part) {
         let g = &self.geometry;
         let Data { indices, updates, y } = data;
-        let (i, all, long) = (indices.at(0), 0..g.first(), applied::<T, C>(self.isa));
+        let (own, within, first) = match part {
+            Part::Batch(range) => (0..g.operand, 0..g.run, range),
+            Part::Run(within) => (0..g.operand, within, 0..g.first()),
+            Part::Owned(own) => (own, 0..g.run, 0..g.first()),
+            Part::Strip(_) | Part::Lines(_) => unreachable!("such parts are for vectors"),
+        };
+        let mut put = |to: usize, from: usize| {
+            if own.contains(&to) {
+                for i in within.clone() {
+                    // SAFETY: by the caller's promise; places are inside result and updates.
+                    unsafe { *y.at(to + i) = C::apply(*y.at(to + i), *updates.at(from + i)) };
+                }
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { g.slices(indices.at(0), first, &mut put) }
+    }
+
+    /// # Safety
+    /// As for [`Scattering::part`].
+    #[inline(always)]
+    unsafe fn part_inline(&self, data: Data<T>, part: Part) {
+        let g = &self.geometry;
+        let Data { indices, updates, y } = data;
+        let (i, all) = (indices.at(0), 0..g.first());
         // SAFETY: by the caller's promise; places are inside result and updates.
         unsafe {
             let (part, own, within) = match part {
+                Part::Strip(strip) => {
+                    let c = g.components[0];
+                    let put = |to: usize, from: usize| apply_few::<T, C, 1>(y.at(to), updates.at(from));
+                    match g.dtype {
+                        DType::I32 => g.strip(c, strip, |k: usize| *i.cast::<i32>().add(k) as i64, put),
+                        _ => g.strip(c, strip, |k| (g.index)(i, k), put),
+                    }
+                    return;
+                }
                 Part::Batch(range) => (range, 0..g.operand, 0..g.run),
                 Part::Run(within) => (all, 0..g.operand, within),
                 Part::Owned(own) => (all, own, 0..g.run),
@@ -411,7 +498,7 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                     let (line, last) = (g.window[0], g.batch[0]);
                     for row in range {
                         let (y, updates) = (y.at(row * line.operand), updates.at(row * line.updates));
-                        let put = |to: usize, from: usize| apply::<T, C>(y.add(to), updates.add(from), 1);
+                        let put = |to: usize, from: usize| apply_few::<T, C, 1>(y.add(to), updates.add(from));
                         let (c, all) = (g.components[0], 0..g.slices);
                         match g.dtype {
                             DType::I32 => {
@@ -430,7 +517,7 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
             match n {
                 1 => owned(g, i, part, own, |to, from| apply_few::<T, C, 1>(y.add(to), updates.add(from))),
                 4 => owned(g, i, part, own, |to, from| apply_few::<T, C, 4>(y.add(to), updates.add(from))),
-                n => owned(g, i, part, own, |to, from| long(y.add(to), updates.add(from), n)),
+                n => owned(g, i, part, own, |to, from| apply::<T, C>(y.add(to), updates.add(from), n)),
             }
         }
     }
@@ -465,7 +552,18 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             });
             return Ok(());
         }
-        if g.run >= LONG_RUN {
+        // So has each index of the last one. Threads share whole cache lines out.
+        let vectors = self.isa != Isa::Portable || !cfg!(target_arch = "x86_64");
+        if let Some(each) = g.strips(size_of::<T>()).filter(|_| vectors && pool.threads() > 1) {
+            let last = g.batch.last().map_or(1, |w| w.size);
+            in_ranges(pool, last.div_ceil(each), work, &|range: Range<usize>, _| {
+                // SAFETY: the indices are the operand's.
+                unsafe { self.part(data, Part::Strip(range.start * each..(range.end * each).min(last))) };
+            });
+            return Ok(());
+        }
+        let parts = if g.aligned { pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1) } else { 1 };
+        if g.run >= LONG_RUN && (parts == 1 || !self.even(indices, parts)) {
             let units = g.run.div_ceil(16);
             in_ranges(pool, units, work, &|range: Range<usize>, _| {
                 // SAFETY: the indices are the operand's.
@@ -474,7 +572,8 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             return Ok(());
         }
         // Elements of one line meet updates of that line alone, in the order of the slices.
-        if g.aligned && g.run == 1 && g.window.len() == 1 && g.batch.len() == 1 && g.components.len() == 1 {
+        let lines = g.run == 1 && g.window.len() == 1 && g.batch.len() == 1 && g.components.len() == 1;
+        if vectors && g.aligned && lines {
             in_ranges(pool, g.rows, work, &|range: Range<usize>, _| {
                 // SAFETY: the indices are the operand's; lines are one part's.
                 unsafe { self.part(data, Part::Lines(range)) };
@@ -491,7 +590,6 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             unsafe { self.privately(pool, indices, updates, y, Raw(scratch.cast::<T>())) };
             return Ok(());
         }
-        let parts = if g.aligned { pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1) } else { 1 };
         pool.run(parts, &|part, _| {
             // SAFETY: as above; runs that begin at one place are one part's, and never overlap others.
             unsafe { self.part(data, Part::Owned(share(g.operand, parts, part))) };
@@ -501,6 +599,23 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
 }
 
 impl<T: Element, C: Combine<T>> Scattering<T, C> {
+    /// Whether updates are spread about evenly over parts of the operand, by some of them: then each part has its own places, which
+    /// stay in its cache. Else parts share each run.
+    fn even(&self, indices: Raw<u8>, parts: usize) -> bool {
+        let g = &self.geometry;
+        let ([c], 1, [last]) = (&g.components[..], g.rows, &g.batch[..]) else { return false };
+        if parts > PARTS || last.operand > 0 || g.slices < SAMPLES {
+            return false;
+        }
+        let mut counts = [0; PARTS];
+        for i in 0..SAMPLES {
+            // SAFETY: there are as many indices as slices.
+            let at = unsafe { (g.index)(indices.at(0), i * (g.slices / SAMPLES)) }.clamp(0, c.room) as usize;
+            counts[(at * c.stride * parts / g.operand).min(parts - 1)] += 1;
+        }
+        counts.iter().all(|n| n * parts * 2 <= 3 * SAMPLES)
+    }
+
     /// Every worker combines its share of the updates into a table of its own; then the tables are combined.
     ///
     /// # Safety
@@ -516,7 +631,22 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                     *table.add(i) = self.identity;
                 }
                 let own = share(g.first(), parts, part);
-                g.runs(indices.at(0), own, |to, from| *table.add(to) = C::apply(*table.add(to), *updates.at(from)));
+                let put = |to: usize, from: usize| *table.add(to) = C::apply(*table.add(to), *updates.at(from));
+                // A histogram: single elements, one after another.
+                if let ([Component { room, stride: 1 }], [Walk { updates: 1, operand: 0, .. }], 1, DType::I32) =
+                    (&g.components[..], &g.batch[..], g.rows, g.dtype)
+                {
+                    let index = indices.at(0).cast::<i32>();
+                    for j in own {
+                        let i = *index.add(j) as i64;
+                        let place = if g.clip { i.clamp(0, *room) } else { i };
+                        if place as u64 <= *room as u64 {
+                            put(place as usize, j);
+                        }
+                    }
+                    return;
+                }
+                g.runs(indices.at(0), own, put);
             }
         });
         for i in 0..g.operand {

@@ -390,6 +390,33 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         sizes.into_iter().flat_map(of).collect()
     }),
     ("scatter.run", scattered),
+    ("scatter.samples", |q, _| {
+        let (table, ids) = (f32s(&[300, 400]), Type::new(DType::I32, &[q]));
+        let c = ir::composites::embedding::embedding(&table, &ids, None).unwrap();
+        vec![Case::new(q, transform::vjp(&one(c, &[table, ids]), &[0]).unwrap())]
+    }),
+    ("scatter.strip", |q, _| {
+        let of = |mode: ScatterMode, shape: [usize; 2], mut at: Vec<usize>| {
+            at.push(1);
+            let axes = |a: usize| [a][..].into();
+            let dims = SliceDims {
+                offset: [][..].into(),
+                collapsed: axes(0),
+                operand_batch: axes(1),
+                index_batch: axes(at.len() - 2),
+                index_map: axes(0),
+            };
+            let updates = f32s(&at[..at.len() - 1]);
+            let types = [f32s(&shape), Type::new(DType::I32, &at), updates];
+            Case::new(q, one(Scatter { kind: ScatterKind::Add, dims, mode }, &types))
+        };
+        let clip = ScatterMode::Clip;
+        vec![
+            of(clip, [7, q], vec![50, q]),
+            of(ScatterMode::Drop, [40, q], vec![50, q]),
+            of(clip, [7, q], vec![3, 9, q]),
+        ]
+    }),
     ("scatter.small", counted),
     ("sort.long", |q, _| sorts(q, &[2, q])),
     ("sort.alone", |q, _| {
@@ -429,6 +456,15 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         types.map(|t| Case::new(q, one(TopK { k: 3, axis: 1 }, &[t]))).into()
     }),
     ("window.together", windows),
+    ("window.block", windows),
+    ("window.low", |q, _| {
+        let of = |low: i64, stride: usize, dtype: DType| {
+            let w = Windows::strided(&[1, stride, 1], &[0, low, 1]);
+            let op = ReduceWindow { kind: ReduceKind::Sum, window: [1, q, 3][..].into(), windows: w };
+            Case::new(q, one(op, &[Type::new(dtype, &[2, q + 3, 21])]))
+        };
+        vec![of(0, 1, DType::F32), of(2, 2, DType::F32), of(1, 1, DType::I32), of(3, 1, DType::BF16)]
+    }),
     ("window.plane", |q, _| {
         let w = Windows::strided(&[1, 1, 1], &[0, 1, 1]);
         let op = ReduceWindow { kind: ReduceKind::Sum, window: [1, 3, 3][..].into(), windows: w };

@@ -4,7 +4,8 @@
 //! The product reads the input as it lies, where windows of it would be many times larger. Results are added in the order of the
 //! kernel's elements, whoever does it.
 
-use super::super::{Raw, Routine, in_ranges};
+use super::super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
 use compiler::Result;
 use ir::ops::{Conv, Windows};
@@ -56,6 +57,8 @@ struct Columns {
     outs: usize,
     axes: [Along; AXES],
     threads: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
+    avx2: bool,
 }
 
 /// The convolution, where its input is spread, has more features than the result, and nothing else is unusual.
@@ -64,7 +67,7 @@ pub(super) fn prepare(
     args: &[Type],
     outs: &[Type],
     plain: &impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn Routine>>,
-    threads: usize,
+    machine: Machine,
 ) -> Option<Box<dyn Routine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let rank = x.rank() - 2;
@@ -109,7 +112,8 @@ pub(super) fn prepare(
         features,
         outs: outs_of,
         axes,
-        threads,
+        threads: machine.threads,
+        avx2: machine.isa != Isa::Portable,
     }))
 }
 
@@ -147,8 +151,25 @@ impl Columns {
     }
 
     /// One line of the result from the products of its image and feature.
-    #[inline(always)]
     unsafe fn line_of(&self, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            unsafe fn wide(c: &Columns, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
+                // SAFETY: the caller's promise.
+                unsafe { c.line_inline(row, products, line, y) }
+            }
+            if self.avx2 {
+                // SAFETY: the caller's promise, and the machine has AVX2.
+                return unsafe { wide(self, row, products, line, y) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.line_inline(row, products, line, y) }
+    }
+
+    #[inline(always)]
+    unsafe fn line_inline(&self, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
         let [down, along] = self.axes;
         let (phase, place) = (row % down.spread, (row / down.spread) as i64);
         let (results, room) = (along.results(0), self.positions());

@@ -15,7 +15,7 @@ mod phased;
 mod windows;
 
 use super::{Machine, Routine};
-use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
+use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
@@ -100,6 +100,7 @@ struct Geometry {
     size: usize,
     dtype: DType,
     out: DType,
+    avx2: bool,
 }
 
 /// A convolution ready to run.
@@ -120,7 +121,7 @@ struct Context<'a> {
 /// The routine of a convolution of floats.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
-    columns::prepare(conv, args, outs, &plain, machine.threads)
+    columns::prepare(conv, args, outs, &plain, machine)
         .or_else(|| phased::prepare(conv, args, outs, plain))
         .or_else(|| plain(conv, args, outs))
 }
@@ -174,6 +175,7 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
         size: dtype.size(),
         dtype,
         out: conv.out,
+        avx2: machine.isa != Isa::Portable,
     };
     if let Some(routine) = depthwise::prepare(&geometry, machine) {
         return Some(Box::new(routine));

@@ -56,6 +56,37 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
 ) {
     // SAFETY: the context is that of the running convolution.
     let context = unsafe { &*ctx.cast::<Context<'_>>() };
+    let block = Block { batch, row0, col0, rows, cols, dst: dst.cast::<T>(), stride: dst_row_stride };
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        unsafe fn wide<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, block: Block<T>) {
+            // SAFETY: the caller's promise.
+            unsafe { write::<T, WIDE>(context, block) }
+        }
+        if context.geometry.avx2 {
+            // SAFETY: the caller's promise, and the machine has AVX2.
+            return unsafe { wide::<T, WIDE>(context, block) };
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { write::<T, WIDE>(context, block) }
+}
+
+/// A block of the matrix of windows, and where it goes.
+struct Block<T> {
+    batch: usize,
+    row0: usize,
+    col0: usize,
+    rows: usize,
+    cols: usize,
+    dst: *mut T,
+    stride: usize,
+}
+
+#[inline(always)]
+unsafe fn write<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, block: Block<T>) {
+    let Block { batch, row0, col0, rows, cols, dst, stride: dst_row_stride } = block;
     let g = context.geometry;
     let windows: [usize; AXES] = std::array::from_fn(|a| g.axes[a].window);
     let counts: [usize; AXES] = std::array::from_fn(|a| g.axes[a].count);
@@ -71,8 +102,20 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     let start = Odometer::new(first, col_sizes, g.rank);
     let inner = g.rank - 1;
     let axis = &g.axes[inner];
-    let plain = g.rank <= 2 && g.axes[..g.rank].iter().all(|a| a.base_dilation == 1) && axis.window <= WIDTH;
-    if !WIDE && plain && rows > 0 {
+    let plain = g.rank <= 2 && g.axes[..g.rank].iter().all(|a| a.base_dilation == 1);
+    if WIDE && plain {
+        for i in 0..rows {
+            // SAFETY: as below.
+            unsafe {
+                let x = context.x.cast::<T>().add(group * g.group + row.first * g.image);
+                let to = std::slice::from_raw_parts_mut(dst.add(i * dst_row_stride), cols);
+                wide_row(g, x, &row.at, start, to);
+            }
+            row.advance(1, row_sizes, g.rank);
+        }
+        return;
+    }
+    if !WIDE && plain && axis.window <= WIDTH && rows > 0 {
         let mut done = 0;
         while done < cols {
             let at = first + done;
@@ -80,7 +123,7 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
             // SAFETY: the caller vouches for the block, the context for the input.
             unsafe {
                 let x = context.x.cast::<T>().add(group * g.group + image0 * g.image);
-                run_of_windows(g, x, at, run, row0..row0 + rows, dst.cast::<T>().add(done), dst_row_stride);
+                run_of_windows(g, x, at, run, row0..row0 + rows, dst.add(done), dst_row_stride);
             }
             done += run;
         }
@@ -111,7 +154,7 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
                 position.at[inner] as i64 * axis.stride + window.at[inner] as i64 * axis.window_dilation - axis.low;
             // SAFETY: the caller vouches for the block; the line is inside the input.
             unsafe {
-                let to = dst.cast::<T>().add(i * dst_row_stride + done);
+                let to = dst.add(i * dst_row_stride + done);
                 match line {
                     Some(l) => copy_line(context.x.cast::<T>().add(l), axis, place, step, to, run),
                     None => fill(to, run),
@@ -121,6 +164,61 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
             done += run;
         }
         row.advance(1, row_sizes, g.rank);
+    }
+}
+
+/// Adjacent elements of the window at one position, from some place on, where at most two axes are plain.
+///
+/// # Safety
+/// `x` is an image's features of a group.
+#[inline(always)]
+unsafe fn wide_row<T: Copy + Default>(
+    g: &Geometry,
+    x: *const T,
+    position: &[usize; AXES],
+    from: Odometer,
+    to: &mut [T],
+) {
+    let inner = g.axes[g.rank - 1];
+    let (high, wide, step) = (if g.rank == 2 { g.axes[0].window } else { 1 }, inner.window, inner.window_dilation);
+    let place = position[g.rank - 1] as i64 * inner.stride - inner.low;
+    // Which elements of a window's line are inside the input's: the same for all lines.
+    let steps = |far: i64| (if step == 1 { far } else { (far + step - 1) / step }).clamp(0, wide as i64) as usize;
+    let begin = steps(-place);
+    let end = steps(inner.base as i64 - place).max(begin);
+    let (mut feature, mut j) = (from.first, from.at[g.rank - 1]);
+    let mut k = if g.rank == 2 { from.at[0] } else { 0 };
+    let mut done = 0;
+    while done < to.len() {
+        let run = (wide - j).min(to.len() - done);
+        let own = &mut to[done..done + run];
+        let down = match g.rank {
+            2 => position[0] as i64 * g.axes[0].stride + k as i64 * g.axes[0].window_dilation - g.axes[0].low,
+            _ => 0,
+        };
+        let inside = g.rank < 2 || (down >= 0 && down < g.axes[0].base as i64);
+        let (first, last) = (begin.clamp(j, j + run), end.clamp(j, j + run));
+        // SAFETY: elements from `first` to `last` of a line that is inside are inside the input.
+        unsafe {
+            let own = own.as_mut_ptr();
+            if !inside || first >= last {
+                fill(own, run);
+            } else {
+                let line = x.wrapping_add(feature * g.plane + down as usize * inner.base);
+                let line = line.wrapping_offset((place + first as i64 * step) as isize);
+                fill(own, first - j);
+                match step {
+                    1 => copy(line, own.add(first - j), last - first),
+                    _ => spread_copy(line, step as usize, own.add(first - j), last - first),
+                }
+                fill(own.add(last - j), j + run - last);
+            }
+        }
+        done += run;
+        (j, k) = (0, k + 1);
+        if k == high {
+            (k, feature) = (0, feature + 1);
+        }
     }
 }
 
@@ -203,29 +301,54 @@ unsafe fn run_of_windows<T: Copy + Default>(
 /// Both sides are good for `n` elements, and don't overlap.
 #[inline(always)]
 unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
+    /// Both ends of so many bytes, which overlap unless there are twice as many.
+    #[inline(always)]
+    unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
+        // SAFETY: the caller vouches for at least `N` bytes.
+        unsafe {
+            let (first, last) = (from.cast::<[u8; N]>(), from.add(bytes - N).cast::<[u8; N]>());
+            let (first, last) = (first.read_unaligned(), last.read_unaligned());
+            to.cast::<[u8; N]>().write_unaligned(first);
+            to.add(bytes - N).cast::<[u8; N]>().write_unaligned(last);
+        }
+    }
     const CHUNK: usize = 32;
     type Chunk = [u8; CHUNK];
     let bytes = n * size_of::<T>();
+    let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
     // SAFETY: the caller's promise; the last chunk overlaps the one before.
     unsafe {
-        if bytes < CHUNK {
-            return (0..n).for_each(|i| *to.add(i) = *from.add(i));
+        match bytes {
+            0 => {}
+            1 => *to = *from,
+            2..4 => ends::<2>(from, to, bytes),
+            4..8 => ends::<4>(from, to, bytes),
+            8..16 => ends::<8>(from, to, bytes),
+            16..CHUNK => ends::<16>(from, to, bytes),
+            _ => {
+                let mut i = 0;
+                while i + CHUNK < bytes {
+                    to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+                    i += CHUNK;
+                }
+                let i = bytes - CHUNK;
+                to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+            }
         }
-        let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
-        let mut i = 0;
-        while i + CHUNK <= bytes {
-            to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
-            i += CHUNK;
-        }
-        let i = bytes - CHUNK;
-        to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
     }
 }
 
+/// Zeros, without a call where they are few.
 #[inline(always)]
 unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
+    const AT_ONCE: usize = 8;
     // SAFETY: the caller vouches for `n` elements.
-    (0..n).for_each(|i| unsafe { *to.add(i) = T::default() });
+    unsafe {
+        if n > AT_ONCE {
+            return std::slice::from_raw_parts_mut(to, n).fill(T::default());
+        }
+        (0..n).for_each(|i| to.add(i).write_volatile(T::default()));
+    }
 }
 
 /// Copies `n` elements that are `step` apart.
@@ -234,15 +357,22 @@ unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
 /// The first and the last one are in one piece of memory, and `to` has room.
 #[inline(always)]
 unsafe fn spread_copy<T: Copy>(from: *const T, step: usize, to: *mut T, n: usize) {
-    // SAFETY: the caller's promise; the last element of all may have nothing behind it.
+    const LANES: usize = 8;
+    // SAFETY: the caller's promise.
     unsafe {
-        if step == 2 && n > 1 {
-            // In pairs, which vectors can take apart.
-            let pairs = std::slice::from_raw_parts(from.cast::<[T; 2]>(), n - 1);
-            let all = std::slice::from_raw_parts_mut(to, n - 1);
-            all.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[0]);
-            *to.add(n - 1) = *from.add(2 * (n - 1));
-            return;
+        if step == 2 && n > LANES {
+            // Every second element of vectors. The last ones are read from one element earlier: nothing may lie behind the last.
+            let every = |at: isize, odd: usize, i: usize| {
+                let both = from.offset(at).cast::<[[T; 2]; LANES]>().read_unaligned();
+                to.add(i).cast::<[T; LANES]>().write_unaligned(both.map(|pair| pair[odd]));
+            };
+            let mut i = 0;
+            while i + LANES < n {
+                every(2 * i as isize, 0, i);
+                i += LANES;
+            }
+            let i = n - LANES;
+            return every(2 * i as isize - 1, 1, i);
         }
         (0..n).for_each(|i| *to.add(i) = *from.add(i * step));
     }
@@ -270,7 +400,7 @@ unsafe fn copy_line<T: Copy + Default>(line: *const T, axis: &Axis, place: i64, 
         fill(to, begin);
         let from = line.wrapping_offset((place + begin as i64 * step) as isize);
         if step == 1 {
-            std::ptr::copy_nonoverlapping(from, to.add(begin), end - begin);
+            copy(from, to.add(begin), end - begin);
         } else {
             spread_copy(from, step as usize, to.add(begin), end - begin);
         }

@@ -29,6 +29,12 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             sliding::PLANE_BYTES,
             "bytes of a plane's reduced rows: beyond, window by window",
         ),
+        Threshold::new(
+            "window.block",
+            sliding::BLOCK,
+            "windows along a row: beyond, they are reduced in several blocks",
+        ),
+        Threshold::new("window.low", sliding::LOW, "rows of a window: up to here sums are taken down the rows first"),
     ]
 }
 
@@ -220,7 +226,7 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
                 let own = scratch.at(worker * s.scratch().next_multiple_of(64));
                 for plane in planes {
                     // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
-                    unsafe { s.reduce::<T, F>(frame.avx2, plane, (x.at(0), y.at(0)), self.identity, own) };
+                    unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own) };
                 }
             });
             return Ok(());

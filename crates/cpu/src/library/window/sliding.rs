@@ -2,13 +2,20 @@
 //!
 //! A reduction of windows is one of rows of windows, so each row of the base is reduced along the last axis once, and results
 //! take those of as many rows as a window has. Along the axis, runs of 1, 2, 4, .. elements are made of each other, and a window of the
-//! few that its length is made of: the elements are taken in order, in another grouping.
+//! few that its length is made of: the elements are taken in order, in another grouping. Sums, whose order is free, of low windows are
+//! taken down the rows first: that keeps one line of them, and no plane.
 
 use super::super::element::{Element, Fold};
 use super::Frame;
 
 /// Bytes of reduced rows of one plane.
 pub(super) const PLANE_BYTES: usize = 1 << 20;
+/// Results along a row that are computed at a time: what they are made of stays in the first cache.
+pub(super) const BLOCK: usize = 512;
+/// Rows of a window up to which sums are taken down the rows first.
+pub(super) const LOW: usize = 16;
+/// Rows that are read together, and elements along them.
+const TOGETHER: usize = 4;
 
 /// A frame whose windows slide over one or two axes, at the end.
 pub(super) struct Sliding {
@@ -31,7 +38,9 @@ impl Sliding {
                 (one, &frame.axes[..])
             }
         };
-        if !before.iter().all(super::Axis::plain) || !plain(&cols) || !plain(&rows) {
+        // The code here is made for AVX2 alone, where vectors differ.
+        let vectors = frame.avx2 || !cfg!(target_arch = "x86_64");
+        if !vectors || !before.iter().all(super::Axis::plain) || !plain(&cols) || !plain(&rows) {
             return None;
         }
         let padded = (cols.count - 1) * usize::try_from(cols.stride).ok()? + cols.window;
@@ -48,7 +57,7 @@ impl Sliding {
     ///
     /// # Safety
     /// `x` is good for a plane of the base, `y` for one of results, `scratch` for [`Sliding::scratch`].
-    #[inline(always)]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
     unsafe fn plane<T: Element, F: Fold<T>>(&self, x: *const T, y: *mut T, identity: T, scratch: *mut u8) {
         let (rows, cols) = (self.rows, self.cols);
         let start = F::start(identity);
@@ -61,9 +70,20 @@ impl Sliding {
             let at = at.add(cols.count);
             let run = std::slice::from_raw_parts_mut(at, self.padded);
             let done = std::slice::from_raw_parts_mut(at.add(self.padded), self.padded);
+            if F::ANY_ORDER && rows.window <= LOW {
+                for o in 0..rows.count {
+                    let (mut lines, mut n) = ([x; LOW], 0);
+                    for r in (0..rows.window).filter_map(|k| rows.source(o, k)) {
+                        lines[n] = x.add(r * cols.base);
+                        n += 1;
+                    }
+                    let to = std::slice::from_raw_parts_mut(y.add(o * cols.count), cols.count);
+                    self.along::<T, F, T>(&lines[..n], start, run, done, to, F::result);
+                }
+                return;
+            }
             for (r, line) in reduced.chunks_exact_mut(cols.count).enumerate() {
-                let row = std::slice::from_raw_parts(x.add(r * cols.base), cols.base);
-                self.along::<T, F>(row, start, run, done, line);
+                self.along::<T, F, F::State>(&[x.add(r * cols.base)], start, run, done, line, |s| s);
             }
             for o in 0..rows.count {
                 let mut fresh = true;
@@ -86,30 +106,101 @@ impl Sliding {
         }
     }
 
-    /// The reductions of all windows along a row.
-    #[inline(always)]
-    fn along<T: Element, F: Fold<T>>(
+    /// The reductions of all windows along a row, or along the sums of some rows.
+    ///
+    /// # Safety
+    /// Rows are good for the elements along the last axis.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn along<T: Element, F: Fold<T>, R>(
         &self,
-        row: &[T],
+        rows: &[*const T],
         start: F::State,
         run: &mut [F::State],
         done: &mut [F::State],
-        to: &mut [F::State],
+        to: &mut [R],
+        result: impl Fn(F::State) -> R,
     ) {
-        let cols = &self.cols;
-        // The row with what the fold begins with around it.
-        let first = cols.low.clamp(0, self.padded as i64) as usize;
-        let end = (cols.base as i64 + cols.low).clamp(first as i64, self.padded as i64) as usize;
-        let skip = (first as i64 - cols.low) as usize;
-        run[..first].fill(start);
+        let stride = self.cols.stride as usize;
+        for (i, to) in to.chunks_mut(BLOCK).enumerate() {
+            let (first, length) = (i * BLOCK * stride, (to.len() - 1) * stride + self.cols.window);
+            let run = &mut run[..length];
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.begin::<T, F>(rows, first, start, run);
+                self.combine::<T, F, R>(run, &mut done[..length], to, &result);
+            }
+        }
+    }
+
+    /// What windows of one element have, from some place of the padded row on.
+    ///
+    /// # Safety
+    /// As for [`Sliding::along`].
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn begin<T: Element, F: Fold<T>>(
+        &self,
+        rows: &[*const T],
+        first: usize,
+        start: F::State,
+        run: &mut [F::State],
+    ) {
+        // What the fold begins with lies around the row.
+        let (low, length) = (self.cols.low - first as i64, run.len() as i64);
+        let begin = low.clamp(0, length);
+        let end = (self.cols.base as i64 + low).clamp(begin, length);
+        let skip = (begin - low) as usize;
+        let (begin, end) = (begin as usize, end as usize);
+        run[..begin].fill(start);
         run[end..].fill(start);
-        for (s, &x) in run[first..end].iter_mut().zip(&row[skip.min(row.len())..]) {
-            *s = F::step(start, x);
+        let inside = &mut run[begin..end];
+        if rows.is_empty() {
+            return inside.fill(start);
+        }
+        for (i, rows) in rows.chunks(TOGETHER).enumerate() {
+            // SAFETY: the caller's promise; where nothing is inside, nothing is read.
+            unsafe {
+                match *rows {
+                    [a] => down::<T, F, 1>([a], skip, start, i == 0, inside),
+                    // Where the order counts, there is one row.
+                    _ if !F::ANY_ORDER => {}
+                    [a, b] => down::<T, F, 2>([a, b], skip, start, i == 0, inside),
+                    [a, b, c] => down::<T, F, 3>([a, b, c], skip, start, i == 0, inside),
+                    [a, b, c, d] => down::<T, F, 4>([a, b, c, d], skip, start, i == 0, inside),
+                    _ => unreachable!("chunks have up to four rows"),
+                }
+            }
+        }
+    }
+
+    /// Results of windows from those of single elements.
+    ///
+    /// # Safety
+    /// The machine has the vectors.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn combine<T: Element, F: Fold<T>, R>(
+        &self,
+        run: &mut [F::State],
+        done: &mut [F::State],
+        to: &mut [R],
+        result: &impl Fn(F::State) -> R,
+    ) {
+        let (window, stride) = (self.cols.window, self.cols.stride as usize);
+        if stride == 1 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match window {
+                    1 => return to.iter_mut().zip(&*run).for_each(|(to, &s)| *to = result(s)),
+                    2 => return few::<T, F, R, 2>(run, to, result),
+                    3 => return few::<T, F, R, 3>(run, to, result),
+                    4 => return few::<T, F, R, 4>(run, to, result),
+                    _ => {}
+                }
+            }
         }
         // `run[i]` is of `size` elements from i on, `done[i]` of those that are taken.
         let (mut size, mut taken) = (1, 0);
-        let n = self.padded - cols.window + 1;
-        let mut left = cols.window;
+        let n = run.len() - window + 1;
+        let mut left = window;
         loop {
             if left & 1 == 1 {
                 let from = &run[taken..][..n];
@@ -123,23 +214,14 @@ impl Sliding {
             if left == 0 {
                 break;
             }
-            let whole = run.len() + 1 - 2 * size;
-            for i in 0..whole {
-                run[i] = F::join(run[i], run[i + size]);
-            }
+            // SAFETY: the caller's promise.
+            unsafe { double::<T, F>(run, size) };
             size *= 2;
         }
-        match cols.stride {
-            1 => to.copy_from_slice(&done[..to.len()]),
-            stride => to.iter_mut().enumerate().for_each(|(o, t)| *t = done[o * stride as usize]),
+        match stride {
+            1 => to.iter_mut().zip(&*done).for_each(|(to, &s)| *to = result(s)),
+            stride => to.iter_mut().enumerate().for_each(|(o, to)| *to = result(done[o * stride])),
         }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    unsafe fn plane_avx2<T: Element, F: Fold<T>>(&self, x: *const T, y: *mut T, identity: T, scratch: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { self.plane::<T, F>(x, y, identity, scratch) }
     }
 
     /// The results of one plane, by number.
@@ -148,7 +230,6 @@ impl Sliding {
     /// `x` is good for the base, `y` for the results, `scratch` for [`Sliding::scratch`].
     pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
         &self,
-        avx2: bool,
         plane: usize,
         (x, y): (*const T, *mut T),
         identity: T,
@@ -156,14 +237,122 @@ impl Sliding {
     ) {
         let x = x.wrapping_add(plane * self.rows.base * self.cols.base);
         let y = y.wrapping_add(plane * self.rows.count * self.cols.count);
-        // SAFETY: the caller's promise; AVX2 is there if it says so.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if avx2 {
-                return self.plane_avx2::<T, F>(x, y, identity, scratch);
-            }
-            let _ = avx2;
-            self.plane::<T, F>(x, y, identity, scratch)
+        // SAFETY: the caller's promise; there is no such frame without AVX2.
+        unsafe { self.plane::<T, F>(x, y, identity, scratch) }
+    }
+}
+
+/// Elements that are read before others are written: vectors of them need not ask whether both overlap.
+const AT_ONCE: usize = 8;
+
+/// Calls `f` with where each of the groups of [`AT_ONCE`] begins that cover `0..n`: the last one may overlap the one before. Says whether `n` is
+/// enough for one.
+#[inline(always)]
+fn cover(n: usize, mut f: impl FnMut(usize)) -> bool {
+    if n < AT_ONCE {
+        return false;
+    }
+    let mut at = 0;
+    // One call, so that it is written out here.
+    loop {
+        f(at);
+        if at + AT_ONCE >= n {
+            return true;
         }
+        at = (at + AT_ONCE).min(n - AT_ONCE);
+    }
+}
+
+/// Elements below each other: of fresh states, or with what these have.
+///
+/// # Safety
+/// Rows are good for as many elements as there are states, after those that are skipped, and the machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[inline(never)]
+unsafe fn down<T: Element, F: Fold<T>, const R: usize>(
+    rows: [*const T; R],
+    skip: usize,
+    start: F::State,
+    fresh: bool,
+    states: &mut [F::State],
+) {
+    let (rows, to) = (rows.map(|row| row.wrapping_add(skip)), states.as_mut_ptr());
+    let group = |at: usize| {
+        let mut s = [start; AT_ONCE];
+        for row in rows {
+            // SAFETY: the caller vouches for the rows, and the group is inside the states.
+            let x = unsafe { row.add(at).cast::<[T; AT_ONCE]>().read_unaligned() };
+            for (s, x) in s.iter_mut().zip(x) {
+                *s = F::step(*s, x);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { to.add(at).cast::<[F::State; AT_ONCE]>().write(s) };
+    };
+    if fresh && cover(states.len(), group) {
+        return;
+    }
+    for (i, s) in states.iter_mut().enumerate() {
+        let first = if fresh { start } else { *s };
+        // SAFETY: the caller's promise.
+        *s = rows.iter().fold(first, |s, row| F::step(s, unsafe { *row.add(i) }));
+    }
+}
+
+/// Windows of a few adjacent elements.
+///
+/// # Safety
+/// The machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[inline(never)]
+unsafe fn few<T: Element, F: Fold<T>, R, const N: usize>(
+    run: &[F::State],
+    to: &mut [R],
+    result: &impl Fn(F::State) -> R,
+) {
+    let (from, out) = (run.as_ptr(), to.as_mut_ptr());
+    assert!(run.len() >= to.len() + N - 1);
+    // SAFETY: groups are inside the results, and with the elements after them inside the run.
+    let group = |at: usize| unsafe {
+        let mut s = from.add(at).cast::<[F::State; AT_ONCE]>().read();
+        for k in 1..N {
+            let x = from.add(at + k).cast::<[F::State; AT_ONCE]>().read();
+            for (s, x) in s.iter_mut().zip(x) {
+                *s = F::join(*s, x);
+            }
+        }
+        out.add(at).cast::<[R; AT_ONCE]>().write_unaligned(s.map(result));
+    };
+    if cover(to.len(), group) {
+        return;
+    }
+    for (o, to) in to.iter_mut().enumerate() {
+        *to = result(run[o + 1..o + N].iter().fold(run[o], |s, &x| F::join(s, x)));
+    }
+}
+
+/// Makes runs twice as long: of what begins at an element, and what begins `size` elements later.
+///
+/// # Safety
+/// The machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[inline(never)]
+unsafe fn double<T: Element, F: Fold<T>>(run: &mut [F::State], size: usize) {
+    let n = run.len() + 1 - 2 * size;
+    let at = run.as_mut_ptr();
+    let whole = n / AT_ONCE * AT_ONCE;
+    // SAFETY: `n + size` elements are there. Each is read before it is written.
+    unsafe {
+        let mut i = 0;
+        while i < whole {
+            let mut a = at.add(i).cast::<[F::State; AT_ONCE]>().read();
+            let b = at.add(i + size).cast::<[F::State; AT_ONCE]>().read();
+            for (a, b) in a.iter_mut().zip(b) {
+                *a = F::join(*a, b);
+            }
+            at.add(i).cast::<[F::State; AT_ONCE]>().write(a);
+            i += AT_ONCE;
+        }
+        (whole..n).for_each(|i| *at.add(i) = F::join(*at.add(i), *at.add(i + size)));
     }
 }
