@@ -1,8 +1,8 @@
 //! Quantising a model: which parameters, and into what.
 
-use crate::beside::{chooses, is_expert_product, is_product};
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
+use crate::inject::{chooses, is_expert_product, is_product};
 use crate::model::Model;
 use crate::packed::PackedWeight;
 use crate::weight::Weight;
