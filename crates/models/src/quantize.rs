@@ -89,7 +89,7 @@ impl Model {
                 None => PackedWeight::pack(packing, &param.ty.shape, &values, scheme.scale),
             };
             let packed = packed.map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
-            self.weights[i] = Weight::Packed(Arc::new(packed.apart()));
+            self.weights[i] = Weight::Packed(Arc::new(packed.with_separate_scales()));
         }
         Ok(left)
     }

@@ -289,7 +289,7 @@ impl<'a> Texts<'a> {
         if settings.isolate && end.is_none() {
             return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
         }
-        let apart = end.filter(|_| settings.isolate);
+        let separator = end.filter(|_| settings.isolate);
         let recipe = crate::recipe::recipe(&settings.recipe)?;
         if recipe.is_some_and(|recipe| recipe.few.is_some()) {
             let how = match settings.device.starts_with("cuda") {
@@ -304,7 +304,7 @@ impl<'a> Texts<'a> {
             None => None,
         };
         let how = How {
-            end: apart,
+            end: separator,
             recipe: recipe.as_ref(),
             eight_bits: bits == Some(8),
             chunks: settings.chunks,
