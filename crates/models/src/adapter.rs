@@ -3,12 +3,12 @@
 //!
 //! Files are those of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
-use crate::beside::adapted;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::export::write_tensors;
 use crate::ia3::Ia3Options;
+use crate::inject::adapted;
 use crate::lora::LoraOptions;
 use crate::model::{Model, Piece};
 use crate::random::Random;

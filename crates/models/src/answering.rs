@@ -223,7 +223,7 @@ impl Answering<'_> {
         let options = Options { dtype: model.dtype, absent, written_backward: false, ..Options::default() };
         let lowered = model.architecture.lower_for(&types, &options)?;
         let graph = model.read_packed(&lowered.graph, 0)?;
-        apart(&graph, params.len(), params.len() + place)
+        split(&graph, params.len(), params.len() + place)
     }
 
     /// The program that writes, for so many rows, with caches if it can; what is read is read the first time.
@@ -294,7 +294,7 @@ impl Step {
 
 /// Two graphs that together are the first result of one. The first has the parameters and all other inputs but `written`, and gives what
 /// depends on these and is needed beside `written`; the second has the parameters, that, and `written`.
-fn apart(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)> {
+fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)> {
     let at = |v: Value| v.0 as usize;
     // What each value depends on: things that are read, and what is written.
     let mut on = vec![(false, false); graph.num_values()];

@@ -45,7 +45,7 @@ impl Classifier {
     /// Reads a directory, or that of an adapter, whose model may be named.
     pub fn load(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Classifier> {
         let (model, head, classes) = match dir.join("adapter_config.json").is_file() {
-            true => beside_adapter(dir, base, dtype)?,
+            true => read_with_adapter(dir, base, dtype)?,
             false => whole(dir, dtype)?,
         };
         if let Some(head) = head.as_ref().filter(|head| classes.is_empty() || head.len() % classes.len() != 0) {
@@ -159,7 +159,7 @@ fn whole(dir: &Path, dtype: DType) -> Result<Parts> {
     Ok((model, Some(head), classes))
 }
 
-fn beside_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Parts> {
+fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Parts> {
     let path = dir.join("classes.json");
     let text = files::read_text(&path, files::CONFIG)?;
     let json: Json = serde_json::from_str(&text).map_err(|e| Error::file(&path, format!("not valid JSON: {e}")))?;

@@ -6,9 +6,9 @@
 
 use crate::adapter::Adapter;
 use crate::asserts;
-use crate::beside::adapted;
 use crate::divided::Divided;
 use crate::error::{Error, Result};
+use crate::inject::adapted;
 use crate::last_row::last_row;
 use crate::model::Model;
 use crate::session::{Buffer, Session};
@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// What a sequence runs: the model's graph, with the adapter beside it.
-    fn lower_beside(&self, adapter: Option<&Adapter>, count: usize, options: &Options) -> Result<Lowered> {
+    fn lower_adapted(&self, adapter: Option<&Adapter>, count: usize, options: &Options) -> Result<Lowered> {
         let Some(adapter) = adapter else { return self.lower_with(1, count, options) };
         let mut lowered = self.architecture.lower_with(1, count, options)?;
         let graph = adapted(&lowered.graph, false, adapter, false)?;
@@ -263,7 +263,7 @@ impl Step {
             written_backward: false,
             ..Options::default()
         };
-        let lowered = model.lower_beside(adapter, count, &options)?;
+        let lowered = model.lower_adapted(adapter, count, &options)?;
         let all = all || count == 1;
         let graph = if all { lowered.graph } else { last_row(&lowered.graph, 1)? };
         let (n, caches) = (params.len(), lowered.caches.len());
@@ -291,7 +291,7 @@ impl Step {
     fn whole(of: &Decoding<'_>, count: usize) -> Result<Step> {
         let Decoding { model, adapter, backend, ref params, ref divided, .. } = *of;
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
-        let lowered = model.lower_beside(adapter, count, &options)?;
+        let lowered = model.lower_adapted(adapter, count, &options)?;
         let graph = match divided {
             Some(divided) => divided.local(&lowered.graph, &[], lowered.outputs.len())?,
             None => lowered.graph,

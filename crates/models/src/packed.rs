@@ -71,7 +71,7 @@ impl PackedWeight {
     }
 
     /// The same numbers in the layout that products read fastest: GGUF's Q8_0 and Q4_0 with their scales apart.
-    pub(crate) fn apart(self) -> PackedWeight {
+    pub(crate) fn with_separate_scales(self) -> PackedWeight {
         let (format, block) = match self.packing.format {
             Format::Q8_0 => (Format::Int8, 34),
             Format::Q4_0 => (Format::Int4, 18),

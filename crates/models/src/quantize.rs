@@ -1,8 +1,8 @@
 //! Quantising a model: which parameters, and into what.
 
-use crate::beside::{chooses, is_expert_product, is_product};
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
+use crate::inject::{chooses, is_expert_product, is_product};
 use crate::model::Model;
 use crate::packed::PackedWeight;
 use crate::weight::Weight;
@@ -89,7 +89,7 @@ impl Model {
                 None => PackedWeight::pack(packing, &param.ty.shape, &values, scheme.scale),
             };
             let packed = packed.map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
-            self.weights[i] = Weight::Packed(Arc::new(packed.apart()));
+            self.weights[i] = Weight::Packed(Arc::new(packed.with_separate_scales()));
         }
         Ok(left)
     }

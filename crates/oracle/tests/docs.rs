@@ -1,8 +1,9 @@
-//! What `docs/ir.md` says holds.
+//! What `docs/ir.md` and `docs/add-an-op.md` say holds.
 
 use oracle::coverage::op_name;
 use oracle::rows;
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ir.md");
@@ -37,4 +38,68 @@ fn it_names_every_op_and_composite() {
     }
     let missing: Vec<&String> = names.iter().filter(|n| !words.contains(n.as_str())).collect();
     assert!(missing.is_empty(), "docs/ir.md does not mention {missing:?}");
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Lines without what surrounds them and without comments, which the page may leave out or add.
+fn bare(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
+}
+
+/// The example of `docs/add-an-op.md` is carried out in the sources: every piece of code stands in the file that is named before it.
+#[test]
+fn the_op_of_the_example_is_where_the_page_puts_it() {
+    let page = text("docs/add-an-op.md");
+    let mut checked = 0;
+    for (before, after) in page.match_indices("```rust\n").map(|(at, fence)| page.split_at(at + fence.len())) {
+        let code = after.split("```").next().expect("it ends");
+        let intro = before.trim_end().trim_end_matches("```rust").trim_end();
+        let paragraph = intro.rsplit("\n\n").next().expect("there is one");
+        let path = paragraph.split('`').rfind(|word| word.contains('/')).expect("a file is named before each piece");
+        let source = text(path);
+        let (wanted, found) = (bare(code), bare(&source));
+        let there = found.windows(wanted.len()).any(|lines| lines == wanted);
+        assert!(there && !wanted.is_empty(), "{path} has not what docs/add-an-op.md shows of it:\n{code}");
+        checked += 1;
+    }
+    assert!(checked >= 7, "{checked} pieces");
+}
+
+/// Every source that speaks of the example's op is on the page, as a place to write or as one that need not be.
+#[test]
+fn no_place_of_the_example_is_kept_secret() {
+    let page = text("docs/add-an-op.md");
+    let mut files = Vec::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true if entry.file_name() != "target" => folders.push(path),
+                true => {}
+                false if path.extension().is_some_and(|e| e == "rs") => files.push(path),
+                false => {}
+            }
+        }
+    }
+    let mut spoken = 0;
+    for file in files {
+        let source = std::fs::read_to_string(&file).expect("readable");
+        let words = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        // Written in two, so that this file does not speak of it.
+        if !words.into_iter().any(|word| word == concat!("Fl", "ip")) {
+            continue;
+        }
+        spoken += 1;
+        let path = file.strip_prefix(root()).expect("inside").display().to_string();
+        assert!(page.contains(&path), "{path} speaks of the op, and docs/add-an-op.md says nothing of it");
+    }
+    assert!(spoken > 10, "{spoken} files");
 }

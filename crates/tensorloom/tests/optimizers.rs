@@ -101,3 +101,15 @@ fn an_optimiser_goes_on_from_its_saved_state() {
     assert!(other.load_state_dict(&wrong).is_err());
     engine().mark_step().unwrap();
 }
+
+#[test]
+fn short_cycles_have_rates_at_every_step() {
+    for steps in 1..12 {
+        for up in [0.0, 0.1, 0.3, 0.5, 1.0] {
+            let cycle = OneCycleLr { steps, up, div: 25.0, final_div: 1e4 };
+            let rates: Vec<f64> = (0..steps + 3).map(|step| cycle.lr(0.5, step)).collect();
+            // A top that would lie before the first step was 0/0.
+            assert!(rates.iter().all(|rate| (0.0..=0.5 + 1e-12).contains(rate)), "{steps} steps, up {up}: {rates:?}");
+        }
+    }
+}

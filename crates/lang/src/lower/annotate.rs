@@ -98,7 +98,7 @@ impl Lowerer<'_> {
         }
         value = self.staged(notes, value, frame)?;
         value = self.divided(notes, value, frame)?;
-        value = self.apart(notes, value)?;
+        value = self.barrier(notes, value)?;
         self.kept(name, notes, value, frame)
     }
 
@@ -145,7 +145,7 @@ impl Lowerer<'_> {
     }
 
     /// `@nofuse` and `@barrier`: the value is stored.
-    pub(super) fn apart(&mut self, notes: &[&Annotation], value: Value) -> Result<Value> {
+    pub(super) fn barrier(&mut self, notes: &[&Annotation], value: Value) -> Result<Value> {
         match find(notes, "nofuse").or_else(|| find(notes, "barrier")) {
             Some(note) => self.b.one(Name::apart().into(), &[value]).map_err(|e| misfit(&e, note.span, "@nofuse")),
             None => Ok(value),

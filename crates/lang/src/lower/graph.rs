@@ -466,7 +466,7 @@ impl Lowerer<'_> {
                 *value = self.gradient(note, *value, frame)?;
             }
             *value = self.divided(&notes, *value, frame)?;
-            *value = self.apart(&notes, *value)?;
+            *value = self.barrier(&notes, *value)?;
         }
         Ok(results)
     }

@@ -248,10 +248,10 @@ impl Resolver<'_> {
     fn places(&self, file: usize, parts: &[&str]) -> Vec<String> {
         let folder = self.program.files[file].path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let path = parts.join("/");
-        let beside = (!folder.is_empty()).then(|| format!("{folder}/{path}"));
+        let sibling = (!folder.is_empty()).then(|| format!("{folder}/{path}"));
         match parts[0] {
-            "std" => std::iter::once(path).chain(beside).collect(),
-            _ => beside.into_iter().chain([path]).collect(),
+            "std" => std::iter::once(path).chain(sibling).collect(),
+            _ => sibling.into_iter().chain([path]).collect(),
         }
     }
 

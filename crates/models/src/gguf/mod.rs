@@ -212,7 +212,7 @@ impl Model {
                 PackedWeight::join(&all)?.shaped(&param.ty.shape)
             });
             weights.push(match joined {
-                Some(packed) => Weight::Packed(Arc::new(packed.apart())),
+                Some(packed) => Weight::Packed(Arc::new(packed.with_separate_scales())),
                 None => {
                     let mut data = vec![0f32; param.ty.numel()];
                     for (piece, read) in own.iter().zip(found) {

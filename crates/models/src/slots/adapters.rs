@@ -4,8 +4,8 @@
 //! leaves alone have an update of zero, and `α/r` is multiplied into B. The first of the stack is no adapter at all.
 
 use crate::adapter::{Adapter, AdapterOptions, Place};
-use crate::beside;
 use crate::error::{Error, Result};
+use crate::inject;
 use crate::lora::LoraOptions;
 use crate::session::{Buffer, upload};
 use compiler::Backend;
@@ -78,8 +78,8 @@ impl Stacked {
 
     /// A graph with the updates of the adapter that an i32, the last of the further inputs, names: from stacks, then the
     /// graph's own inputs, then that number.
-    pub(super) fn beside(&self, forward: &Graph) -> Result<Graph> {
-        let adapted = beside::adapted(forward, false, &self.union, false)?;
+    pub(super) fn injected(&self, forward: &Graph) -> Result<Graph> {
+        let adapted = inject::adapted(forward, false, &self.union, false)?;
         let mut b = Builder::new();
         let stacks: Vec<Value> = self.types().into_iter().map(|ty| b.graph.input(ty)).collect();
         let own: Vec<Value> = forward.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();

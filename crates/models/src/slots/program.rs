@@ -75,7 +75,7 @@ impl Source<'_> {
 
     fn with_adapters(&self, graph: &Graph) -> Result<Graph> {
         let graph = match self.stacked {
-            Some(stacked) => stacked.beside(graph)?,
+            Some(stacked) => stacked.injected(graph)?,
             None => graph.clone(),
         };
         // Parameters come behind the stacks, packed ones as their parts.

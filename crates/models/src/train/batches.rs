@@ -32,7 +32,7 @@ pub struct Batches {
 impl Batches {
     /// Sequences of `seq` ids with their successors. Where documents end with `end`, sequences begin with documents.
     pub fn new(tokens: &Tokens, seq: usize, end: Option<i32>, seed: u64) -> Result<Batches> {
-        let path = tokens.beside(&format!("starts-{seq}.bin"));
+        let path = tokens.sibling(&format!("starts-{seq}.bin"));
         let mut file = BufWriter::new(NewFile::create(&path)?);
         let (mut count, mut failed) = (0u64, None);
         let mut add = |start: usize| {

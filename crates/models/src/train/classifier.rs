@@ -51,7 +51,7 @@ fn describe(fields: &mut Map<String, Json>, classes: &[String]) {
 }
 
 /// Adds a head to an adapter that has been written.
-pub(crate) fn beside_adapter(heads: &[NamedTensor], classes: &[String], dir: &Path) -> Result<()> {
+pub(crate) fn write_with_adapter(heads: &[NamedTensor], classes: &[String], dir: &Path) -> Result<()> {
     let (path, about) = (dir.join("adapter_model.safetensors"), dir.join("adapter_config.json"));
     let file = TensorFile::open(&path)?;
     let mut tensors = Vec::new();

@@ -4,7 +4,6 @@
 //! own.
 
 mod aim;
-mod apart;
 mod batches;
 mod both_sides;
 mod classifier;
@@ -18,6 +17,7 @@ pub(crate) mod objective;
 mod parquet;
 pub(crate) mod pipeline;
 mod profile;
+mod row_groups;
 mod run;
 mod settings;
 mod setup;

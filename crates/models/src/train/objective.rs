@@ -1,14 +1,14 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
 use super::aim::Aim;
-use super::apart;
 use super::both_sides::both_sides;
 use super::isolate;
 use super::losses::{self, Parts};
+use super::row_groups;
 use crate::adapter::Adapter;
 use crate::asserts;
-use crate::beside::adapted;
 use crate::error::{Error, Result};
+use crate::inject::adapted;
 use crate::last_row::before_head;
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
@@ -95,7 +95,7 @@ pub(crate) fn objective(
         let options = Options { dtype, training, asserts, scan, written_backward, recipe, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
         let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
-            true if adapter.is_none() && apart::sorts(&lowered) => how.groups,
+            true if adapter.is_none() && row_groups::sorts(&lowered) => how.groups,
             _ => 1,
         };
         if groups > 1 {
@@ -137,7 +137,7 @@ pub(crate) fn objective(
             lowered.graph = lowered.graph.without_dead_nodes();
         }
         if groups > 1 {
-            lowered.graph = apart::apart(&lowered.graph, model.params.len(), groups)?;
+            lowered.graph = row_groups::grouped(&lowered.graph, model.params.len(), groups)?;
         }
         let asked = Asked { aim: how.aim, end: how.end, base, second };
         asserted.extend(asserts::of(&lowered.observed));

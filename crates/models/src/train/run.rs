@@ -148,16 +148,16 @@ fn no_run(out: &Path) -> Error {
         },
     };
     // A name beside it that was meant, perhaps.
-    let beside = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let runs: Vec<String> = names(beside)
+    let parent = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let runs: Vec<String> = names(parent)
         .into_iter()
-        .filter(|name| !saved::list(&beside.join(name).join("checkpoints")).is_empty())
+        .filter(|name| !saved::list(&parent.join(name).join("checkpoints")).is_empty())
         .collect();
     let own = out.file_name().unwrap_or_default().to_string_lossy();
     let close = lang::suggest::closest(&own, runs.iter().map(String::as_str));
     let remedy = match (close, runs.last()) {
-        (Some(name), _) => format!("did you mean {}?", beside.join(name).display()),
-        (None, Some(name)) => format!("there is a run in {}", beside.join(name).display()),
+        (Some(name), _) => format!("did you mean {}?", parent.join(name).display()),
+        (None, Some(name)) => format!("there is a run in {}", parent.join(name).display()),
         (None, None) => "leave out `--resume` to start one".to_string(),
     };
     Error::Input(format!("{}: no run to resume: {found}; {remedy}", out.display()))
@@ -289,7 +289,7 @@ impl<'a> Texts<'a> {
         if settings.isolate && end.is_none() {
             return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
         }
-        let apart = end.filter(|_| settings.isolate);
+        let separator = end.filter(|_| settings.isolate);
         let recipe = crate::recipe::recipe(&settings.recipe)?;
         if recipe.is_some_and(|recipe| recipe.few.is_some()) {
             let how = match settings.device.starts_with("cuda") {
@@ -304,7 +304,7 @@ impl<'a> Texts<'a> {
             None => None,
         };
         let how = How {
-            end: apart,
+            end: separator,
             recipe: recipe.as_ref(),
             eight_bits: bits == Some(8),
             chunks: settings.chunks,
@@ -455,7 +455,7 @@ impl<'a> Texts<'a> {
             Some(adapter) => {
                 adapter.write(&out)?;
                 if !heads.is_empty() {
-                    classifier::beside_adapter(&heads, &classes, &out)?;
+                    classifier::write_with_adapter(&heads, &classes, &out)?;
                     files.push(out.join("classes.json"));
                 }
                 files.extend([out.join("adapter_config.json"), out.join("adapter_model.safetensors")]);

@@ -114,7 +114,7 @@ impl Tokens {
     }
 
     /// A file beside the ids.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.path.with_file_name(name)
     }
 

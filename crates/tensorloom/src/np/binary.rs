@@ -130,7 +130,7 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
             let r = b.binary(Binary::Rem, x, y)?;
             let whole = b.sub(x, r)?;
             let q = b.div(whole, y)?;
-            let down = apart(b, r, y)?;
+            let down = signs_differ(b, r, y)?;
             let less = b.offset(q, -1.0)?;
             let q = b.select(down, less, q)?;
             let q = b.unary(Unary::Round, q)?;
@@ -158,17 +158,17 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 }
 
 /// Whether a remainder is other than zero and has another sign than the divisor.
-fn apart(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
+fn signs_differ(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
     let zero = b.full_like(r, 0.0)?;
     let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
-    let (some, apart) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
-    b.binary(Binary::And, some, apart)
+    let (some, differ) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
+    b.binary(Binary::And, some, differ)
 }
 
 /// The remainder with the divisor's sign; a zero has it too.
 fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
     let r = b.binary(Binary::Rem, x, y)?;
-    let fix = apart(b, r, y)?;
+    let fix = signs_differ(b, r, y)?;
     let moved = b.add(r, y)?;
     let fixed = b.select(fix, moved, r)?;
     if !b.ty(x).dtype.is_float() {

@@ -105,14 +105,14 @@ fn prune(folder: &Path, written: &Path, keep: usize) {
     });
     for path in later.chain(older) {
         let _ = files::remove(path);
-        beside(path).iter().for_each(|path| {
+        rank_files(path).iter().for_each(|path| {
             let _ = files::remove(path);
         });
     }
 }
 
 /// The files of other ranks that belong to a checkpoint.
-fn beside(main: &Path) -> Vec<PathBuf> {
+fn rank_files(main: &Path) -> Vec<PathBuf> {
     let stem = main.file_stem().unwrap_or_default().to_string_lossy().to_string() + ".rank-";
     let entries = main.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     entries.filter(|e| e.file_name().to_string_lossy().starts_with(&stem)).map(|e| e.path()).collect()

@@ -88,11 +88,11 @@ impl Trainer {
         }
         let heads = own_heads.len();
         let about = || -> Vec<About> {
-            let beside = |_| About { shard: None, stacked: false };
-            let apart = adapter.iter().flat_map(|a| a.tensors()).map(|_| beside(()));
+            let whole = |_| About { shard: None, stacked: false };
+            let adapted = adapter.iter().flat_map(|a| a.tensors()).map(|_| whole(()));
             let (own, rest): (Vec<_>, Vec<_>) =
                 model.params.iter().partition(|param| adapter.is_none() && param.trainable);
-            let own = apart.chain(own.into_iter().map(About::of)).chain((0..heads).map(|_| beside(())));
+            let own = adapted.chain(own.into_iter().map(About::of)).chain((0..heads).map(|_| whole(())));
             let theirs = second.iter().flat_map(|second| &second.params);
             own.chain(rest.into_iter().chain(theirs).map(About::of)).collect()
         };

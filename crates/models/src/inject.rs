@@ -214,7 +214,7 @@ impl Updates {
             let stream = b.scalar(DType::U32, update.stream as f64)?;
             seen = dropout(b, x, key, stream, self.share)?;
         }
-        let change = options.beside(b, seen, &update.ab)?;
+        let change = options.delta(b, seen, &update.ab)?;
         training::lora::add(b, y, change, update.start)
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn sorts(lowered: &Lowered) -> bool {
 }
 
 /// The graph of one group, for all: from (parameters.., ids of all rows) to results of all rows.
-pub(super) fn apart(graph: &Graph, params: usize, groups: usize) -> Result<Graph> {
+pub(super) fn grouped(graph: &Graph, params: usize, groups: usize) -> Result<Graph> {
     let types = graph.input_types();
     let batched: Vec<bool> = (0..types.len()).map(|i| i >= params).collect();
     let (many, _) = transform::vmap(graph, &batched, &vec![true; graph.outputs().len()], groups)?;
