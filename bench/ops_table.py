@@ -6,7 +6,7 @@
 
 `run` asks our program (`cargo build --release -p tensorloom-cpu --example ops_bench`) and both peers for each case in turn and
 prints a JSON line with all times as soon as a case is done; shares can run side by side, each pinned to cores of its own. A row
-has the median and the least time of each round. With LOOM_CPU_TIME set (and `--threads 1`), times are those of the processor, which
+has the median and the least time of each round; of JAX the medians count. With LOOM_CPU_TIME set (and `--threads 1`), times are those of the processor, which
 others on the machine disturb less. `page` writes the page from the least times of all rows of a case: noise only
 adds.
 """
@@ -74,7 +74,8 @@ def rows(files):
             own = found.setdefault(r["case"], {"least": {}, "compile_s": r.get("compile_s"), "errors": {}})
             own["compile_s"] = own["compile_s"] or r.get("compile_s")
             own["errors"].update(r.get("errors", {}))
-            for n, t in r["least"].items():
+            # JAX computes on threads of its own, whose time is counted late: a single reading may lack a part.
+            for n, t in [(n, r["times" if n == "jax" else "least"][n]) for n in r["least"]]:
                 own["least"].setdefault(n, []).extend(t)
     for case, r in found.items():
         least = {n: min(t) for n, t in r["least"].items() if t}

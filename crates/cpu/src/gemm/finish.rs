@@ -5,8 +5,10 @@ use half::{bf16, f16};
 use ir::DType;
 
 use super::plan::Plan;
-use super::problem::{Output, Target};
+use super::problem::{Layout, Output, Target};
 use super::vector::Float;
+#[cfg(target_arch = "x86_64")]
+use super::vector::Isa;
 
 /// A finished tile in the accumulator's dtype.
 pub(super) struct Finished<T> {
@@ -35,13 +37,15 @@ pub(super) unsafe fn finish<T: Float>(plan: &Plan, out: Output, tile: &Finished<
             let base = problem.batch_offset(&layout, tile.batch)
                 + tile.row0 as isize * layout.row
                 + tile.col0 as isize * layout.col;
-            for i in 0..tile.rows {
-                let offset = base + i as isize * layout.row;
-                // SAFETY: the layout describes C and the tile is inside it.
-                unsafe {
-                    let to = c.offset(offset * dtype.size() as isize);
-                    let from = tile.acc.add(i * tile.row_stride);
-                    store(dtype, to, layout.col, from, tile.cols, accumulate);
+            // SAFETY: the layout describes C and the tile is inside it; the machine has the plan's instruction set.
+            unsafe {
+                let to = c.offset(base * dtype.size() as isize);
+                match plan.isa {
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx512 => rows_avx512(dtype, to, &layout, tile, accumulate),
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx2 => rows_avx2(dtype, to, &layout, tile, accumulate),
+                    _ => rows(dtype, to, &layout, tile, accumulate),
                 }
             }
         }
@@ -49,7 +53,34 @@ pub(super) unsafe fn finish<T: Float>(plan: &Plan, out: Output, tile: &Finished<
     }
 }
 
+/// Stores the rows of a tile from its first element on.
+#[inline(always)]
+unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Finished<T>, accumulate: bool) {
+    for i in 0..tile.rows {
+        // SAFETY: the caller vouches for the tile's elements of C.
+        unsafe {
+            let to = to.offset(i as isize * layout.row * dtype.size() as isize);
+            store(dtype, to, layout.col, tile.acc.add(i * tile.row_stride), tile.cols, accumulate);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+unsafe fn rows_avx512<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Finished<T>, accumulate: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { rows(dtype, to, layout, tile, accumulate) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn rows_avx2<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Finished<T>, accumulate: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { rows(dtype, to, layout, tile, accumulate) }
+}
+
 /// Stores a row of `n` accumulators as `dtype`, elements `stride` apart.
+#[inline(always)]
 unsafe fn store<T: Float>(dtype: DType, c: *mut u8, stride: isize, acc: *const T, n: usize, accumulate: bool) {
     // SAFETY: the caller vouches for both rows; 16-bit results come from f32 accumulators only.
     unsafe {
@@ -57,6 +88,11 @@ unsafe fn store<T: Float>(dtype: DType, c: *mut u8, stride: isize, acc: *const T
             DType::BF16 => each(c.cast::<bf16>(), stride, acc.cast::<f32>(), n, |old, x| {
                 round_bf16(if accumulate { old.to_f32() + x } else { x })
             }),
+            DType::F16 if stride == 1 && !accumulate => {
+                use half::slice::HalfFloatSliceExt;
+                let (to, from) = (std::slice::from_raw_parts_mut(c.cast::<f16>(), n), acc.cast::<f32>());
+                to.convert_from_f32_slice(std::slice::from_raw_parts(from, n));
+            }
             DType::F16 => each(c.cast::<f16>(), stride, acc.cast::<f32>(), n, |old, x| {
                 f16::from_f32(if accumulate { old.to_f32() + x } else { x })
             }),

@@ -351,24 +351,32 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
         return Split::Grid { rows: 1, cols: most };
     }
     // The longest part, in cycles by a coarse model: multiply-adds on 16 lanes, packing A at one
-    // element a cycle in every part that needs it unless they do it together, packing B together. Tiles multiply so quickly
-    // that what counts as much is fetching what is packed.
-    let unit = |cols: usize| if plan.share_a && cols > 1 { mr } else { row_unit(mr) };
+    // element a cycle in every part that needs it, packing B together. Many parts wait for B, which others have packed; tiles
+    // multiply so quickly that fetching what is packed counts as much.
+    let shared = |cols: usize| plan.share_a && cols > 1;
+    let unit = |cols: usize| if shared(cols) { mr } else { row_unit(mr) };
     let cost = |rows: usize, cols: usize| {
         let height = m.div_ceil(unit(cols)).div_ceil(rows) * unit(cols);
         let width = n.div_ceil(nr).div_ceil(cols) * nr;
         let products = height.saturating_mul(width).saturating_mul(k);
-        let pack = usize::from(plan.pack_a && !(plan.share_a && cols > 1));
+        let pack = usize::from(plan.pack_a && !shared(cols));
         if tiles {
             return products / TILES_LANES + (height * (1 + pack) + width) * k / 2;
         }
-        products / 16 + height * k * pack
+        let fetch = if most < FEW_PARTS { 0 } else { (width * height.div_ceil(plan.mc)).saturating_mul(k) / 4 };
+        products / 16 + height * k * pack + fetch
+    };
+    // What is done together before: packing A, and waiting for it.
+    let before = |cols: usize| match shared(cols) {
+        true => m.saturating_mul(k) / most / if tiles { 2 } else { 1 } + BLOCK_CYCLES,
+        false => 0,
     };
     let mut best = (usize::MAX, Split::Serial);
     for cols in 1..=most {
         let rows = most / cols;
-        if (cols == 1 || !whole_rows) && cost(rows, cols) < best.0 {
-            best = (cost(rows, cols), Split::Grid { rows, cols });
+        let end = cost(rows, cols).saturating_add(before(cols));
+        if (cols == 1 || !whole_rows) && end < best.0 {
+            best = (end, Split::Grid { rows, cols });
         }
     }
     if most < FEW_PARTS {
@@ -388,7 +396,7 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
                 continue;
             }
             let block = cost(rows, cols) + BLOCK_CYCLES;
-            let end = blocks.saturating_mul(block) / most + block / 2;
+            let end = blocks.saturating_mul(block) / most + block / 2 + before(cols);
             if end < best.0 {
                 best = (end, Split::Grid { rows, cols });
             }

@@ -71,6 +71,10 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("along.few", FEW, "bundles of lines: from here lines are not cut"),
 ];
 
+/// Lines side by side, rows of which are whole cache lines where elements have four bytes.
+#[repr(align(64))]
+struct Turned<T>([std::mem::MaybeUninit<T>; SHORT * LANES]);
+
 struct Extremum<T: Element> {
     lines: Lines,
     max: bool,
@@ -103,8 +107,8 @@ impl<T: Element> Extremum<T> {
                 let count = LANES.min(rows - first);
                 // SAFETY: inside the operand; the rows are this range's own.
                 unsafe {
-                    let mut turned = [const { std::mem::MaybeUninit::<T>::uninit() }; SHORT * LANES];
-                    let to = turned.as_mut_ptr().cast::<T>();
+                    let mut turned = Turned([const { std::mem::MaybeUninit::<T>::uninit() }; SHORT * LANES]);
+                    let to = turned.0.as_mut_ptr().cast::<T>();
                     if !turn(self.isa, x.at(first * n), n, (rows - first) * n, to) {
                         for j in 0..LANES {
                             // Lanes without a line repeat the first.

@@ -1,20 +1,30 @@
 //! Concatenation of many parts, copied line by line. (Few parts are pieces of a kernel, which computes them where they go.)
 
-use super::{Pointers, Raw, Routine, in_ranges};
+use super::{Pointers, Raw, Routine, copying, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::Type;
 use ir::ops::Concat;
 use std::ops::Range;
+
+/// Bytes of a line that are copied without a call.
+const SHORT: usize = 1024;
+
+pub(super) const THRESHOLDS: &[Threshold] =
+    &[Threshold::new("concat.short", SHORT, "bytes of a part's line: from here the system copies")];
 
 struct Parts {
     /// Bytes of a line of each part, and where it begins in a line of the result.
     lines: Vec<(usize, usize)>,
     line: usize,
     outer: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
+    avx2: bool,
 }
 
-pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type]) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type], isa: Isa) -> Option<Box<dyn Routine>> {
     let line = |t: &Type| t.shape[op.axis..].iter().product::<usize>() * t.dtype.size();
     let mut lines = Vec::with_capacity(args.len());
     let mut at = 0;
@@ -22,7 +32,12 @@ pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type]) -> Option<Box<d
         lines.push((line(t), at));
         at += line(t);
     }
-    Some(Box::new(Parts { lines, line: at, outer: outs[0].shape[..op.axis].iter().product() }))
+    Some(Box::new(Parts {
+        lines,
+        line: at,
+        outer: outs[0].shape[..op.axis].iter().product(),
+        avx2: isa != Isa::Portable,
+    }))
 }
 
 impl Routine for Parts {
@@ -31,18 +46,51 @@ impl Routine for Parts {
         // A line costs as much as some bytes.
         let work = self.outer * (self.line + 16 * parts) / 4;
         in_ranges(pool, self.outer * parts, work, &|range: Range<usize>, _| {
-            let (mut row, mut part) = (range.start / parts, range.start % parts);
-            for _ in range {
-                let (bytes, at) = self.lines[part];
-                let from = x.get()[part].wrapping_add(row * bytes);
-                // SAFETY: lines are inside of operand and result; those of the result are this range's.
-                unsafe { std::ptr::copy_nonoverlapping(from, y.at(row * self.line + at), bytes) };
-                part += 1;
-                if part == parts {
-                    (row, part) = (row + 1, 0);
-                }
-            }
+            // SAFETY: those of the result are this range's.
+            unsafe { self.copy(x.get(), y, range) };
         });
         Ok(())
+    }
+}
+
+impl Parts {
+    /// # Safety
+    /// Operands and result are those of the op; nobody else writes these lines.
+    unsafe fn copy(&self, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            unsafe fn wide(p: &Parts, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
+                // SAFETY: the caller's promise.
+                unsafe { p.copy_inline(x, y, range) }
+            }
+            if self.avx2 {
+                // SAFETY: the caller's promise, and the machine has AVX2.
+                return unsafe { wide(self, x, y, range) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_inline(x, y, range) }
+    }
+
+    #[inline(always)]
+    unsafe fn copy_inline(&self, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
+        let parts = self.lines.len();
+        let (mut row, mut part) = (range.start / parts, range.start % parts);
+        for _ in range {
+            let (bytes, at) = self.lines[part];
+            let (from, to) = (x[part].wrapping_add(row * bytes), y.at(row * self.line + at));
+            // SAFETY: lines are inside of operand and result.
+            unsafe {
+                match bytes {
+                    0..SHORT => copying::copy(from, to, bytes),
+                    _ => std::ptr::copy_nonoverlapping(from, to, bytes),
+                }
+            }
+            part += 1;
+            if part == parts {
+                (row, part) = (row + 1, 0);
+            }
+        }
     }
 }

@@ -74,11 +74,11 @@ macro_rules! floats {
             }
             #[inline(always)]
             fn larger(self, b: Self) -> Self {
-                if self.is_nan() || self > b { self } else { b }
+                if self.is_nan() | (self > b) { self } else { b }
             }
             #[inline(always)]
             fn smaller(self, b: Self) -> Self {
-                if self.is_nan() || self < b { self } else { b }
+                if self.is_nan() | (self < b) { self } else { b }
             }
             #[inline(always)]
             fn is_nan(self) -> bool {

@@ -15,6 +15,7 @@ mod concat;
 mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
+mod copying;
 mod element;
 #[cfg(feature = "fft")]
 mod fourier;
@@ -107,7 +108,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         }
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Collective(c) => collective::prepare(c, args, outs, cpu)?,
-        Op::Concat(c) => concat::prepare(c, args, outs),
+        Op::Concat(c) => concat::prepare(c, args, outs, machine.isa),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
@@ -196,6 +197,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(attention::thresholds());
     #[cfg(all(feature = "fft", target_arch = "x86_64"))]
     all.extend(bundles::THRESHOLDS.iter().chain(long_lines::THRESHOLDS));
+    all.extend(concat::THRESHOLDS);
     all.extend(conv::thresholds());
     #[cfg(feature = "fft")]
     all.extend(convolve::thresholds());

@@ -8,7 +8,7 @@
 use super::element::{Element, Index, by_dtype, index, unsigned};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::{Pool, share};
+use crate::pool::{HELPERS, Pool, share};
 use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::{ReduceKind, Scatter, ScatterKind, ScatterMode};
@@ -19,6 +19,10 @@ use std::ops::Range;
 
 /// Shorter runs are not divided.
 const LONG_RUN: usize = 64;
+/// Runs that take no longer than finding out whose they are.
+const SHORT_RUN: usize = 16;
+/// Bytes of an operand that a core's caches hold, about.
+const NEAR_BYTES: usize = 8 << 20;
 /// Elements of an operand of which every worker may have a copy.
 const TABLE: usize = 1 << 17;
 
@@ -37,6 +41,8 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         2 * STRIP_BYTES / 4,
         "adjacent places that have updates of their own: from here, strip by strip",
     ),
+    Threshold::new("scatter.short", SHORT_RUN, "adjacent elements of a slice: from here few threads share places too"),
+    Threshold::new("scatter.near", NEAR_BYTES / 4, "elements of the operand: beyond, few threads share places too"),
     Threshold::new("scatter.run", LONG_RUN, "adjacent elements of a slice: from here threads share the run"),
     Threshold::new("scatter.small", TABLE, "integers that are combined: up to here every worker has a table"),
 ];
@@ -562,7 +568,10 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             });
             return Ok(());
         }
-        let parts = if g.aligned { pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1) } else { 1 };
+        // Every part goes over all indices. For few threads and short runs that costs what they save, unless they wait for memory.
+        let worth = g.run >= SHORT_RUN || pool.threads() >= HELPERS || g.operand * size_of::<T>() > NEAR_BYTES;
+        let most = if g.aligned && worth { pool.threads() } else { 1 };
+        let parts = most.min(work / (4 * super::PARALLEL_WORK)).max(1);
         if g.run >= LONG_RUN && (parts == 1 || !self.even(indices, parts)) {
             let units = g.run.div_ceil(16);
             in_ranges(pool, units, work, &|range: Range<usize>, _| {

@@ -389,7 +389,25 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let of = |(d, b): (DType, usize)| shapes(b).into_iter().flat_map(move |s| exchanged(n(b) * b, &s, &[d]));
         sizes.into_iter().flat_map(of).collect()
     }),
+    ("concat.short", |q, _| {
+        let mut b = Builder::new();
+        let mut sizes = vec![q; 3];
+        sizes.extend(1..40);
+        let parts: Vec<_> = sizes.iter().map(|n| b.input(DType::U8, &[5, *n])).collect();
+        let y = b.concat(&parts, 1).unwrap();
+        vec![Case::new(q, b.finish(&[y]))]
+    }),
     ("scatter.run", scattered),
+    ("scatter.short", |q, _| {
+        let (table, ids) = (f32s(&[400, q]), Type::new(DType::I32, &[17_000]));
+        let c = ir::composites::embedding::embedding(&table, &ids, None).unwrap();
+        vec![Case::new(q, transform::vjp(&one(c, &[table, ids]), &[0]).unwrap())]
+    }),
+    ("scatter.near", |q, _| {
+        let op = Scatter { kind: ScatterKind::Max, dims: SliceDims::take(1, 0, 1), mode: ScatterMode::Clip };
+        let at = Type::new(DType::I32, &[250_000, 1]);
+        vec![Case::new(q, one(op, &[f32s(&[q]), at, f32s(&[250_000])]))]
+    }),
     ("scatter.samples", |q, _| {
         let (table, ids) = (f32s(&[300, 400]), Type::new(DType::I32, &[q]));
         let c = ir::composites::embedding::embedding(&table, &ids, None).unwrap();

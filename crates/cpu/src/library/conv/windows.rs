@@ -1,5 +1,6 @@
 //! The windows of an input as a matrix: blocks of it, generated where a product needs them.
 
+use super::super::copying::copy;
 use super::{AXES, Axis, Context, Geometry};
 use half::{bf16, f16};
 use ir::DType;
@@ -179,42 +180,67 @@ unsafe fn wide_row<T: Copy + Default>(
     from: Odometer,
     to: &mut [T],
 ) {
+    // A step that is known when this is compiled makes vectors of it.
+    // SAFETY: the caller's promise.
+    unsafe {
+        match g.axes[g.rank - 1].window_dilation {
+            1 => wide_lines(g, x, position, from, to, |from, to, n| copy(from, to, n)),
+            2 => wide_lines(g, x, position, from, to, |from, to, n| spread_copy(from, 2, to, n)),
+            step => wide_lines(g, x, position, from, to, |from, to, n| spread_copy(from, step as usize, to, n)),
+        }
+    }
+}
+
+/// [`wide_row`], given how elements of a line that are inside are copied.
+///
+/// # Safety
+/// As for [`wide_row`].
+#[inline(always)]
+unsafe fn wide_lines<T: Copy + Default>(
+    g: &Geometry,
+    x: *const T,
+    position: &[usize; AXES],
+    from: Odometer,
+    to: &mut [T],
+    copy: impl Fn(*const T, *mut T, usize),
+) {
     let inner = g.axes[g.rank - 1];
-    let (high, wide, step) = (if g.rank == 2 { g.axes[0].window } else { 1 }, inner.window, inner.window_dilation);
+    let (wide, step) = (inner.window, inner.window_dilation);
     let place = position[g.rank - 1] as i64 * inner.stride - inner.low;
     // Which elements of a window's line are inside the input's: the same for all lines.
     let steps = |far: i64| (if step == 1 { far } else { (far + step - 1) / step }).clamp(0, wide as i64) as usize;
     let begin = steps(-place);
     let end = steps(inner.base as i64 - place).max(begin);
+    // Lines below each other: where the first is, how far the next, and which are inside.
+    let (high, first, next, base) = match g.rank {
+        2 => {
+            let down = g.axes[0];
+            let first = position[0] as i64 * down.stride - down.low;
+            (down.window, first, down.window_dilation, down.base as i64)
+        }
+        _ => (1, 0, 0, 1),
+    };
     let (mut feature, mut j) = (from.first, from.at[g.rank - 1]);
     let mut k = if g.rank == 2 { from.at[0] } else { 0 };
-    let mut done = 0;
-    while done < to.len() {
-        let run = (wide - j).min(to.len() - done);
-        let own = &mut to[done..done + run];
-        let down = match g.rank {
-            2 => position[0] as i64 * g.axes[0].stride + k as i64 * g.axes[0].window_dilation - g.axes[0].low,
-            _ => 0,
-        };
-        let inside = g.rank < 2 || (down >= 0 && down < g.axes[0].base as i64);
-        let (first, last) = (begin.clamp(j, j + run), end.clamp(j, j + run));
-        // SAFETY: elements from `first` to `last` of a line that is inside are inside the input.
+    let (mut at, mut left) = (to.as_mut_ptr(), to.len());
+    while left > 0 {
+        let run = (wide - j).min(left);
+        let down = first + k as i64 * next;
+        let (begin, end) = if run == wide { (begin, end) } else { (begin.clamp(j, j + run), end.clamp(j, j + run)) };
+        // SAFETY: elements from `begin` to `end` of a line that is inside are inside the input, and the run is inside the row.
         unsafe {
-            let own = own.as_mut_ptr();
-            if !inside || first >= last {
-                fill(own, run);
+            if down < 0 || down >= base || begin >= end {
+                fill(at, run);
             } else {
                 let line = x.wrapping_add(feature * g.plane + down as usize * inner.base);
-                let line = line.wrapping_offset((place + first as i64 * step) as isize);
-                fill(own, first - j);
-                match step {
-                    1 => copy(line, own.add(first - j), last - first),
-                    _ => spread_copy(line, step as usize, own.add(first - j), last - first),
-                }
-                fill(own.add(last - j), j + run - last);
+                let line = line.wrapping_offset((place + begin as i64 * step) as isize);
+                fill(at, begin - j);
+                copy(line, at.add(begin - j), end - begin);
+                fill(at.add(end - j), j + run - end);
             }
+            at = at.add(run);
         }
-        done += run;
+        left -= run;
         (j, k) = (0, k + 1);
         if k == high {
             (k, feature) = (0, feature + 1);
@@ -292,49 +318,6 @@ unsafe fn run_of_windows<T: Copy + Default>(
             break;
         }
         k = 0;
-    }
-}
-
-/// A short copy, without a call.
-///
-/// # Safety
-/// Both sides are good for `n` elements, and don't overlap.
-#[inline(always)]
-unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
-    /// Both ends of so many bytes, which overlap unless there are twice as many.
-    #[inline(always)]
-    unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller vouches for at least `N` bytes.
-        unsafe {
-            let (first, last) = (from.cast::<[u8; N]>(), from.add(bytes - N).cast::<[u8; N]>());
-            let (first, last) = (first.read_unaligned(), last.read_unaligned());
-            to.cast::<[u8; N]>().write_unaligned(first);
-            to.add(bytes - N).cast::<[u8; N]>().write_unaligned(last);
-        }
-    }
-    const CHUNK: usize = 32;
-    type Chunk = [u8; CHUNK];
-    let bytes = n * size_of::<T>();
-    let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
-    // SAFETY: the caller's promise; the last chunk overlaps the one before.
-    unsafe {
-        match bytes {
-            0 => {}
-            1 => *to = *from,
-            2..4 => ends::<2>(from, to, bytes),
-            4..8 => ends::<4>(from, to, bytes),
-            8..16 => ends::<8>(from, to, bytes),
-            16..CHUNK => ends::<16>(from, to, bytes),
-            _ => {
-                let mut i = 0;
-                while i + CHUNK < bytes {
-                    to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
-                    i += CHUNK;
-                }
-                let i = bytes - CHUNK;
-                to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
-            }
-        }
     }
 }
 
