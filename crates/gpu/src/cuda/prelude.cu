@@ -53,6 +53,26 @@ D f32 real(u32 x) { return __uint_as_float(x); }
 D u64 bits(f64 x) { return (u64)__double_as_longlong(x); }
 D f64 real(u64 x) { return __longlong_as_double((i64)x); }
 
+// |x| without the machine's own: the assembler takes `|x| > -1` for true where x is no number.
+D f32 abs_of(f32 x) {
+#ifdef __CUDA_ARCH__
+    u32 r;
+    asm("and.b32 %0, %1, 0x7fffffff;" : "=r"(r) : "r"(bits(x)));
+    return real(r);
+#else
+    return fabsf(x);
+#endif
+}
+D f64 abs_of(f64 x) {
+#ifdef __CUDA_ARCH__
+    u64 r;
+    asm("and.b64 %0, %1, 0x7fffffffffffffff;" : "=l"(r) : "l"(bits(x)));
+    return real(r);
+#else
+    return fabs(x);
+#endif
+}
+
 // To f32, cut off, with the last bit set if anything was cut: rounding that to a narrower format rounds once.
 D f32 odd(f64 x) {
     f32 t = (f32)x;

@@ -303,7 +303,7 @@ impl Printer<'_> {
                 let call = |f: &str| format!("{f}{suffix}({v})");
                 let text = match op {
                     Neg => format!("-{v}"),
-                    Abs => call("fabs"),
+                    Abs => format!("abs_of({v})"),
                     Sign => format!("sign_of({v})"),
                     Floor => call("floor"),
                     Ceil => call("ceil"),
