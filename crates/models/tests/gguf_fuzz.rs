@@ -75,24 +75,56 @@ fn seconds() -> u64 {
     std::env::var("GGUF_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3)
 }
 
+/// A model of the golden ones as a file, quantised if a format is named.
+fn written(name: &str, format: &str) -> Vec<u8> {
+    let texts = ["the cat sat on the mat", "a dog ran"];
+    let tokenizer = Tokenizer::train(texts.into_iter().cycle().take(20), 270).expect("trains");
+    let mut model = Model::load(&data(name), DType::F32).expect("loads");
+    if !format.is_empty() {
+        model.quantize(&format.parse().expect("a scheme")).expect("quantises");
+    }
+    let unique =
+        format!("tensorloom-fuzz-{name}{format}-{}-{:?}.gguf", std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(unique);
+    model.save_gguf(&path, Some(&tokenizer)).expect("writes");
+    let bytes = std::fs::read(&path).expect("there");
+    let _ = std::fs::remove_file(&path);
+    bytes
+}
+
+/// Each tensor under every kind that fits into its place: vectors in blocks and rows that orders don't expect among them.
+#[test]
+fn tensors_of_another_kind_are_read_or_refused() {
+    let path = std::env::temp_dir().join(format!("tensorloom-kinds-{}.gguf", std::process::id()));
+    let mut read = 0;
+    for (name, format) in [("qwen2", ""), ("llama3", "q8"), ("gpt_neox", "")] {
+        let good = written(name, format);
+        let header = gguf::parse(&good, good.len() as u64).expect("good");
+        // One layer says what all of them would.
+        for tensor in header.tensors.iter().filter(|t| !t.name.starts_with("blk.") || t.name.starts_with("blk.0.")) {
+            let text = tensor.name.as_bytes();
+            let at = good.windows(text.len()).position(|w| w == text).expect("there") + text.len();
+            let kind = at + 4 + 8 * tensor.shape.len();
+            for code in [0u8, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30] {
+                let mut changed = good.clone();
+                changed[kind] = code;
+                if gguf::parse(&changed, changed.len() as u64).is_ok() {
+                    std::fs::write(&path, &changed).expect("written");
+                    let _ = Model::load(&path, DType::F32);
+                    read += 1;
+                }
+            }
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    assert!(read > 50, "{read}");
+}
+
 #[test]
 fn damaged_files_are_errors() {
     let seed = std::env::var("GGUF_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5DEE_CE66u64);
     let mut dice = Dice(seed | 1);
     // Families with names, orders and tensors of their own; experts and matrices in blocks.
-    let texts = ["the cat sat on the mat", "a dog ran"];
-    let tokenizer = Tokenizer::train(texts.into_iter().cycle().take(20), 270).expect("trains");
-    let written = |(name, format): (&str, &str)| {
-        let mut model = Model::load(&data(name), DType::F32).expect("loads");
-        if !format.is_empty() {
-            model.quantize(&format.parse().expect("a scheme")).expect("quantises");
-        }
-        let path = std::env::temp_dir().join(format!("tensorloom-fuzz-{name}-{}.gguf", std::process::id()));
-        model.save_gguf(&path, Some(&tokenizer)).expect("writes");
-        let bytes = std::fs::read(&path).expect("there");
-        let _ = std::fs::remove_file(&path);
-        bytes
-    };
     let sources = [
         ("llama", ""),
         ("llama3", "q8"),
@@ -105,7 +137,7 @@ fn damaged_files_are_errors() {
     let golden = std::fs::read(data("gguf/kinds.gguf")).expect("golden file");
     let files: Vec<(Vec<u8>, usize)> = sources
         .into_iter()
-        .map(written)
+        .map(|(name, format)| written(name, format))
         .chain([golden])
         .map(|bytes| {
             let head = gguf::parse(&bytes, bytes.len() as u64).expect("good").data as usize;

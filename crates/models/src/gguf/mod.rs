@@ -362,6 +362,12 @@ impl Family {
                 return Err(file.fault(format!("`{}` has {rows} rows, which its heads don't divide", tensor.name)));
             }
             read = match read {
+                Read::Packed(_) if tensor.shape.len() != 2 => {
+                    let (name, shape) = (&tensor.name, &tensor.shape);
+                    return Err(
+                        file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, as matrices alone are"))
+                    );
+                }
                 Read::Packed(packed) => Read::Packed(packed.take_rows(of.into_iter())),
                 Read::Wide(values) => {
                     let width = values.len() / rows.max(1);
