@@ -34,6 +34,8 @@ const PACKED_B_LEAST_BYTES: usize = 4 << 20;
 const PACKED_A_BYTES: usize = 4 << 20;
 /// Bytes of an A that is packed once for all parts, at most; larger ones are packed strip by strip in each part that needs them.
 const SHARED_A_BYTES: usize = 32 << 20;
+/// Multiply-adds of a part from which on that is worth waiting for each other.
+const SHARED_A_WORK: usize = 1 << 22;
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 60_000;
 
@@ -301,7 +303,9 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         split: Split::Serial,
         parts: 1,
         pack_a,
-        share_a: pack_a && m.next_multiple_of(mr).saturating_mul(k).saturating_mul(size) <= SHARED_A_BYTES,
+        share_a: pack_a
+            && m.next_multiple_of(mr).saturating_mul(k).saturating_mul(size) <= SHARED_A_BYTES
+            && m.saturating_mul(n).saturating_mul(k) / threads >= SHARED_A_WORK,
         pack_b,
         tiled,
         depth: k,

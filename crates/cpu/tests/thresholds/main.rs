@@ -184,6 +184,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("AT_ONCE", "lines or elements gone through at a time, whatever the sizes are"),
     ("PARTS", "threads, not a size; more share runs"),
     ("SHARED_A_BYTES", "more memory than a test should take; on either side the same is packed"),
+    ("SHARED_A_WORK", "a figure of the model that chooses how work is split"),
     ("PANELS", "how often the packing of A is cut, which changes nothing that is packed"),
     ("UNITS", "how often the packing of B is cut, which changes nothing that is packed"),
     ("UNIT_LINES", "the least that such a cut leaves"),
