@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static COUNTED: Counted = Counted;
 
-const NUMBERS: [i64; 15] = [
+const NUMBERS: [i64; 16] = [
     0,
     1,
     -1,
@@ -60,6 +60,7 @@ const NUMBERS: [i64; 15] = [
     64,
     1 << 20,
     (1 << 20) + 1,
+    1 << 29,
     1 << 31,
     1 << 40,
     (1 << 40) + 1,
