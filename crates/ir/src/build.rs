@@ -196,8 +196,10 @@ pub trait Build {
         let mut starts: Shape = shape.iter().map(|_| 0).collect();
         let mut limits = shape.clone();
         let ones: Shape = shape.iter().map(|_| 1).collect();
-        starts[axis] = start;
-        limits[axis] = limit;
+        let (Some(s), Some(l)) = (starts.get_mut(axis), limits.get_mut(axis)) else {
+            return Err(Error::Invalid(format!("a slice along axis {axis} of a tensor of rank {}", shape.len())));
+        };
+        (*s, *l) = (start, limit);
         self.slice(x, &starts, &limits, &ones)
     }
 

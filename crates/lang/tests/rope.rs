@@ -42,3 +42,20 @@ fn tables_are_those_of_transformers() {
     kinds.dedup();
     assert_eq!(kinds, ["default", "linear", "dynamic", "yarn", "longrope", "llama3"]);
 }
+
+/// Numbers come from files: a table for far more elements than heads have is refused before it is made.
+#[test]
+fn tables_wider_than_heads_are_refused() {
+    for dim in [10u64, 1 << 33] {
+        let text = format!(
+            "module M():\n  constants:\n    freqs: precompute_rope_freqs(dim={dim})\n  forward:\n    in: (q: [1, 1, T, 8], k: [1, 1, T, 8])\n    out: [1, 1, T, 8]\n    graph:\n      (q, k, freqs) -> rope() -> (out, rest)\n"
+        );
+        let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
+        let item = program.export(0, "M").expect("M");
+        let ty = Type::new(DType::F32, &[1, 1, 3, 8]);
+        let types = [ty.clone(), ty];
+        let wrong = lower(&program, item, &BTreeMap::new(), &types, &Options::default()).err().expect("refused");
+        let said = format!("{wrong:?}");
+        assert!(said.contains(&format!("rotates {dim} elements of heads that have 8")), "{said}");
+    }
+}

@@ -92,11 +92,13 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
     };
     let lens = lens.map(|l| cx.cast(l, DType::I64)).transpose()?;
     let dtype = cx.dtype(x);
-    // Its part for one direction of an operand `[D, ..]`.
-    let part = |cx: &mut Cx, v: Value, d: usize| -> Result<Value> {
+    // Its part for one direction of an operand `[D, ..]` of so many axes.
+    let part = |cx: &mut Cx, v: Value, d: usize, rank: usize| -> Result<Value> {
         let shape = cx.shape(v);
-        if shape.first() != Some(&dirs) {
-            return Err(Error::here(format!("an operand of {shape:?} for {dirs} directions")));
+        if shape.first() != Some(&dirs) || shape.len() != rank {
+            return Err(Error::here(format!(
+                "an operand of {shape:?} where {rank} axes for {dirs} directions are needed"
+            )));
         }
         let v = cx.slice_axis(v, 0, d, d + 1)?;
         Ok(cx.reshape(v, &shape[1..])?)
@@ -105,17 +107,17 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
         match cx.opt(i)? {
             Some(h) => {
                 let h = if batch_first { cx.permute(h, &[1, 0, 2])? } else { h };
-                part(cx, h, d)
+                part(cx, h, d, 3)
             }
             None => Ok(cx.zeros(&Type::new(dtype, &[batch, hidden]))?),
         }
     };
     let (mut ys, mut hs, mut cs) = (Vec::new(), Vec::new(), Vec::new());
     for (d, &back) in backward.iter().enumerate() {
-        let (w, r) = (part(cx, w, d)?, part(cx, r, d)?);
+        let (w, r) = (part(cx, w, d, 3)?, part(cx, r, d, 3)?);
         let (wb, rb) = match bias {
             Some(b) => {
-                let b = part(cx, b, d)?;
+                let b = part(cx, b, d, 2)?;
                 (cx.slice_axis(b, 0, 0, rows)?, cx.slice_axis(b, 0, rows, 2 * rows)?)
             }
             None => {
@@ -124,7 +126,7 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
             }
         };
         let peepholes = match (cell, cx.opt(7)?) {
-            (Cell::Lstm, Some(p)) => Some(part(cx, p, d)?),
+            (Cell::Lstm, Some(p)) => Some(part(cx, p, d, 2)?),
             _ => None,
         };
         let mut carries = vec![initial(cx, 5, d)?];

@@ -251,3 +251,19 @@ fn windows_over_endless_padding_are_refused() {
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 }
+
+#[test]
+fn operands_of_a_wrong_rank_are_refused() {
+    for (op, gates) in [("RNN", 1), ("GRU", 3), ("LSTM", 4)] {
+        for dims in [&[][..], &[1], &[1, 8 * gates, 1]] {
+            let inputs = vec![
+                info("x", Elem::Float, &[2, 1, 3]),
+                info("w", Elem::Float, &[1, 4 * gates, 3]),
+                info("r", Elem::Float, &[1, 4 * gates, 4]),
+                info("b", Elem::Float, dims),
+            ];
+            let said = said(&model(inputs, vec![node(op, &["x", "w", "r", "b"], &["y"])]), &Options::default());
+            assert!(said.contains("2 axes for 1 directions"), "{op} {dims:?}: {said}");
+        }
+    }
+}

@@ -176,6 +176,10 @@ fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         return Err(Fault::Given("needs [B, H, T, D]".into()));
     };
     let (cos, sin) = match p.slots.get(2) {
+        // Such a table would be as large as the number says.
+        Some(Some(Operand::Table(table))) if table.dim > dim => {
+            return Err(Fault::Given(format!("rotates {} elements of heads that have {dim}", table.dim)));
+        }
         Some(Some(Operand::Table(table))) => rows(l, table, positions)?,
         Some(Some(Operand::Tensor(freqs))) => {
             // [S, D/2, 2]: cosines and sines side by side.
