@@ -162,6 +162,46 @@ fn kernels_of_every_op_are_what_the_reference_computes() {
     assert!(seen.kernels > 300, "{seen:?}");
 }
 
+/// A random permutation of a random shape, perhaps with an operand that lies as the result does.
+fn permuted(rng: &mut Rng) -> Graph {
+    let rank = 2 + rng.below(3);
+    let mut left = 6000;
+    let mut shape = Vec::new();
+    for _ in 0..rank {
+        let n = (*rng.pick(&[1usize, 2, 5, 7, 15, 16, 17, 31, 32, 33, 64, 100, 129])).min(left);
+        left = (left / n).max(1);
+        shape.push(n);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    (1..rank).rev().for_each(|i| order.swap(i, rng.below(i + 1)));
+    let turned: Vec<usize> = order.iter().map(|&k| shape[k]).collect();
+    let d = *rng.pick(&[DType::F32, DType::BF16, DType::U8, DType::I64, DType::Bool]);
+    let twice = d != DType::Bool && rng.chance(0.5);
+    let inputs = [(d, &shape[..]), (d, &turned[..])];
+    graph(&inputs[..1 + twice as usize], |b, x| {
+        let y = b.permute(x[0], &order)?;
+        Ok(vec![if twice { b.mul(y, x[1])? } else { y }])
+    })
+}
+
+#[test]
+fn permutations_of_every_kind_are_what_the_reference_computes() {
+    let seed = run_seed();
+    let mut seen = Seen::default();
+    let mut tiled = 0;
+    for k in 0..150 {
+        let mut rng = Rng::new(seed.wrapping_add(k));
+        let g = permuted(&mut rng);
+        for case in kernels(&g, &Device::grid(), Vec::new()).unwrap() {
+            agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("TENSORLOOM_SEED={}: {e}", seed + k));
+            let cuda = grid::lower(&case.kernel, &Limits::CUDA, &case.given).unwrap();
+            tiled += (cuda.threads / cuda.teams <= 32 && cuda.teams >= 8) as usize;
+        }
+    }
+    println!("{seen:?}, {tiled} by tiles on CUDA");
+    assert!(seen.kernels > 100 && tiled > 10, "{seen:?}, {tiled}");
+}
+
 /// How a kernel of a graph is spread on a CUDA device: threads of a block, teams, blocks, whether they wait.
 fn spread(g: &Graph) -> Vec<String> {
     let cpu = Cpu::with_target(1, None);
@@ -192,6 +232,15 @@ fn work_is_spread_over_the_whole_device() {
     check(softmax(DType::F32, &[4096, 1024]), &["512 blocks of 8 teams of 32 lanes, 4 at once, subgroup waits"]);
     check(softmax(DType::F32, &[1 << 16, 64]), &["4096 blocks of 16 teams of 16 lanes, 4 at once, subgroup waits"]);
     check(softmax(DType::F32, &[1, 2048]), &["1 blocks of 1 teams of 256 lanes, 4 at once, block waits"]);
+    let turned = |d: DType, shape: &[usize], order: &[usize]| {
+        graph(&[(d, shape)], |b, x| {
+            let y = b.neg(x[0])?;
+            Ok(vec![b.permute(y, order)?])
+        })
+    };
+    check(turned(DType::F32, &[4096, 4096], &[1, 0]), &["16384 blocks of 16 teams of 16 lanes, 1 at once"]);
+    check(turned(DType::BF16, &[4096, 4096], &[1, 0]), &["4096 blocks of 32 teams of 16 lanes, 2 at once"]);
+    check(turned(DType::F32, &[8, 64, 56, 56], &[0, 2, 3, 1]), &["1568 blocks of 16 teams of 16 lanes, 1 at once"]);
     check(softmax(DType::F32, &[64, 50_000]), &["64 blocks of 1 teams of 1024 lanes, 4 at once, block waits"]);
 }
 

@@ -146,9 +146,10 @@ impl Attention {
             args: vec![out, dout, lse, dlse, losses],
             sizes: vec![rows as i64, self.dv as i64],
         };
-        let dq = call(Kind::Queries, self.tq, heads, &[dout, lse, losses, Arg::Result(0)]);
-        let dkv = call(Kind::Keys, self.tk, heads / self.group, &[dout, lse, losses, Arg::Result(1), Arg::Result(2)]);
-        Routine { calls: vec![rows_call, dq, dkv], scratch: rows * 4 }
+        let dq = call(Kind::Queries, self.tq, heads, &[dout, losses, Arg::Result(0)]);
+        let dkv = call(Kind::Keys, self.tk, heads / self.group, &[dout, losses, Arg::Result(1), Arg::Result(2)]);
+        // Two numbers a row.
+        Routine { calls: vec![rows_call, dq, dkv], scratch: rows * 8 }
     }
 
     /// Two launches: parts of the keys, then what they are together.
@@ -264,11 +265,8 @@ impl Kind {
     fn own(self) -> (&'static str, &'static str) {
         match self {
             Kind::Forward => ("u16* out, f32* lse", "out, lse"),
-            Kind::Queries => ("const u16* dout, const f32* lse, const f32* rows, u16* dq", "dout, lse, rows, dq"),
-            Kind::Keys => (
-                "const u16* dout, const f32* lse, const f32* rows, u16* to_k, u16* to_v",
-                "dout, lse, rows, to_k, to_v",
-            ),
+            Kind::Queries => ("const u16* dout, const f32* rows, u16* dq", "dout, rows, dq"),
+            Kind::Keys => ("const u16* dout, const f32* rows, u16* to_k, u16* to_v", "dout, rows, to_k, to_v"),
         }
     }
 

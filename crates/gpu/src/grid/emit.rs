@@ -6,13 +6,16 @@ use super::rows::{Held, without_unread};
 use super::shape::Shape;
 use super::sync::{Pending, Touch, touches};
 use super::turns::Turn;
-use super::{Access, Carried, Index, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
+use super::{Access, Carried, Count, Index, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
 use compiler::loops::{self, Atom, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, Class, Compare, DType, Scalar, Unary};
 use smallvec::{SmallVec, smallvec};
 
 /// The registers of one value: one for all elements that a lane takes at a time, or one for each.
 pub(super) type Copies = SmallVec<[Reg; 1]>;
+
+/// What teams share out: a loop's iterations, or pieces of the row.
+type Share = (Option<Var>, Count);
 
 pub(super) struct Emit<'e, 'a> {
     pub(super) facts: &'e Facts<'a>,
@@ -92,7 +95,8 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.memory = self.place_memory();
         let spills = self.memory.iter().any(|m| matches!(m.space, Space::Spill(_)));
         let max_blocks = if spills { self.limits.spilling } else { self.limits.blocks };
-        let work = self.shape.counts();
+        let shared = self.shape.shared();
+        let work: Vec<Count> = shared.iter().map(|(_, count)| *count).collect();
         let teams = self.shape.teams;
         let sizes = &self.facts.given.sizes;
         let total = work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.by)));
@@ -101,7 +105,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         // The last step of a loop goes beyond its end by at most the whole grid.
         let int = int(Range::new(0, 2 * total as i128 + 2 * teams as i128));
         self.head(int, spills);
-        self.teams(int, total, known && total % teams as i64 == 0, once, &work);
+        self.teams(int, total, known && total % teams as i64 == 0, once, &shared);
         let body = self.open.pop().unwrap_or_default();
         let name = self.facts.kernel.name.clone();
         let (sizes, threads) = (self.facts.kernel.sizes, self.threads());
@@ -202,9 +206,9 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// The loop of a team over its rows.
-    fn teams(&mut self, int: DType, total: i64, even: bool, once: bool, work: &[super::Count]) {
+    fn teams(&mut self, int: DType, total: i64, even: bool, once: bool, work: &[Share]) {
         let mut count = self.int(int, 1);
-        for (k, c) in work.iter().enumerate() {
+        for (k, (_, c)) in work.iter().enumerate() {
             let n = self.size(c.size, int);
             let n = self.pieces(n, c.by);
             count = if k == 0 { n } else { self.binary(Binary::Mul, count, n) };
@@ -287,9 +291,9 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// One row: its number taken apart, then its statements.
-    fn row_of(&mut self, q: Reg, work: &[super::Count]) {
+    fn row_of(&mut self, q: Reg, work: &[Share]) {
         let mut rest = q;
-        for (k, c) in work.iter().enumerate().rev() {
+        for (k, (var, c)) in work.iter().enumerate().rev() {
             let own = if k == 0 {
                 rest
             } else {
@@ -299,8 +303,14 @@ impl<'e, 'a> Emit<'e, 'a> {
                 rest = self.binary(Binary::Div, rest, n);
                 own
             };
-            match (self.shape.chain.get(k), self.shape.chunk) {
-                (Some(&(var, _)), _) => {
+            match (*var, self.shape.chunk) {
+                (Some(var), _) => {
+                    let own = match (self.shape.tiled, c.size) {
+                        (Some(step), Size::Const(n)) if step > 1 && k + 1 == work.len() => {
+                            self.neighbour(own, step, n / step)
+                        }
+                        _ => own,
+                    };
                     let int = int(self.facts.var_range(var));
                     self.vars[var.0 as usize] = smallvec![self.cast(int, own)];
                 }
@@ -317,6 +327,15 @@ impl<'e, 'a> Emit<'e, 'a> {
         let before = self.shape.before.clone();
         before.into_iter().for_each(|s| self.team_stmt(s));
         self.team_block(self.shape.row);
+    }
+
+    /// The n-th iteration where neighbours are `step` iterations from each other: `count` of them, then those behind each.
+    fn neighbour(&mut self, n: Reg, step: i64, count: i64) -> Reg {
+        let d = self.dtype(n);
+        let (step, count) = (self.int(d, step), self.int(d, count));
+        let (which, behind) = (self.binary(Binary::Rem, n, count), self.binary(Binary::Div, n, count));
+        let which = self.binary(Binary::Mul, which, step);
+        self.binary(Binary::Add, which, behind)
     }
 
     // What a team does together.
@@ -473,17 +492,27 @@ impl<'e, 'a> Emit<'e, 'a> {
             Some(turns) => self.written_out(l, (int, width, lanes), (n, turns), accs),
             None => {
                 let each = lanes * width;
-                let times = if self.piece.is_none() { self.together(l, n - rest, each) } else { 1 };
-                let (mut start, whole) = (self.piece, (n - rest) / (times * each) * times * each);
-                if times > 1 {
-                    let whole = self.int(int, whole);
-                    accs = self.lane_loop(l, int, (width, each, times), None, (lane, whole, limit), accs);
-                    start = Some(whole);
-                }
-                if times > 1 && whole == n - rest {
-                    accs
-                } else {
-                    self.lane_loop(l, int, (width, each, 1), start, (lane, main, limit), accs)
+                match self.piece.zip(self.shape.chunk) {
+                    Some((start, (_, _, by))) => {
+                        // Lanes that jump wait long: all loads of a whole piece are under way at once.
+                        let whole = self.shape.tiled.is_some() && rest == 0 && n > 0 && n % by == 0;
+                        let times = if whole { by / each } else { 1 };
+                        self.lane_loop(l, int, (width, each, times), Some(start), (lane, main, limit), accs)
+                    }
+                    None => {
+                        let times = self.together(l, n - rest, each);
+                        let (mut start, whole) = (None, (n - rest) / (times * each) * times * each);
+                        if times > 1 {
+                            let whole = self.int(int, whole);
+                            accs = self.lane_loop(l, int, (width, each, times), None, (lane, whole, limit), accs);
+                            start = Some(whole);
+                        }
+                        if times > 1 && whole == n - rest {
+                            accs
+                        } else {
+                            self.lane_loop(l, int, (width, each, 1), start, (lane, main, limit), accs)
+                        }
+                    }
                 }
             }
         };

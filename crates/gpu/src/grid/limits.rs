@@ -17,6 +17,8 @@ pub struct Limits {
     pub spilling: u32,
     /// Threads that keep the whole device busy.
     pub busy: u32,
+    /// Elements of the side of a tile at least, a power of two: where lanes jump through memory, a block takes a square of it.
+    pub tile: u32,
     /// Bytes of the widest access.
     pub access: usize,
     /// Bytes that a store touches at least, and an element of a shared array has. Where that is more than one, lanes take so
@@ -38,6 +40,7 @@ impl Limits {
         blocks: i32::MAX as u32,
         spilling: 1024,
         busy: 1 << 18,
+        tile: 16,
         access: 16,
         word: 1,
         wide_ints: true,
@@ -53,6 +56,7 @@ impl Limits {
         blocks: 65_535,
         spilling: 512,
         busy: 1 << 16,
+        tile: 16,
         access: 16,
         word: 4,
         wide_ints: false,

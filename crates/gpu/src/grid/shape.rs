@@ -2,7 +2,8 @@
 
 use super::facts::{Facts, Linear, Root, Site};
 use super::{Count, Limits};
-use compiler::loops::{Buf, Extent, Loop, LoopKind, Mode, Op, Size, Stmt, Var};
+use compiler::loops::{Atom, Buf, Extent, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
+use ir::Binary;
 
 /// The choice.
 pub(super) struct Shape<'a> {
@@ -14,6 +15,9 @@ pub(super) struct Shape<'a> {
     pub(super) row: &'a [Stmt],
     /// The row's one vector loop is cut into pieces of so many elements, and those are shared out too.
     pub(super) chunk: Option<(Var, Size, i64)>,
+    /// A block's teams have iterations of the last loop that are so far from each other, and the same piece: memory that lies along
+    /// those is then read by whole lines, though each lane jumps.
+    pub(super) tiled: Option<i64>,
     /// Threads of a team.
     pub(super) lanes: u32,
     /// Teams of a block.
@@ -23,12 +27,22 @@ pub(super) struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    pub(super) fn counts(&self) -> Vec<Count> {
-        let mut all: Vec<Count> = self.chain.iter().map(|&(_, size)| Count { size, by: 1 }).collect();
-        all.extend(self.chunk.map(|(_, size, by)| Count { size, by }));
+    /// What is shared out, outermost first: loops by their variables, and the pieces, which have none.
+    pub(super) fn shared(&self) -> Vec<(Option<Var>, Count)> {
+        let mut all: Vec<_> = self.chain.iter().map(|&(v, size)| (Some(v), Count { size, by: 1 })).collect();
+        if let Some((_, size, by)) = self.chunk {
+            all.insert(all.len() - self.tiled.is_some() as usize, (None, Count { size, by }));
+        }
         all
     }
 }
+
+/// Bytes that the side of a tile should have: two sectors of memory.
+const SIDE_BYTES: usize = 64;
+/// Bytes of a lane's store in a tile, if elements are smaller.
+const WORD: usize = 4;
+/// Elements beside each other from which a tile is worth it.
+const NEIGHBOURS: i64 = 4;
 
 /// Elements that a lane holds of a row where rows are few.
 const FEW_ROWS: i64 = 8;
@@ -39,7 +53,7 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
     let rows = chain.iter().fold(1i64, |n, &(_, s)| n.saturating_mul(facts.size(s).max(0)));
     let vectors = vectors(row);
     let group = limits.subgroup.unwrap_or(1);
-    let mut shape = Shape { chain, before, row, chunk: None, lanes: 1, teams: 1, width: 1 };
+    let mut shape = Shape { chain, before, row, chunk: None, tiled: None, lanes: 1, teams: 1, width: 1 };
     let longest = vectors.iter().map(|l| facts.vars[l.var.0 as usize].most).max();
     let Some(longest) = longest else {
         shape.teams = teams(rows, 1, group, limits);
@@ -61,6 +75,9 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         // Several pieces for each lane where there is enough for all.
         let total = rows.saturating_mul(steps);
         let each = (total / limits.busy.max(1) as i64).clamp(1, 4);
+        if let Some(crossing) = crossing(facts, &shape, v) {
+            return tile(facts, limits, shape, crossing, (v, n, each));
+        }
         shape.chunk = Some((v, n, shape.lanes as i64 * shape.width as i64 * each));
         let pieces = rows.saturating_mul(super::pieces(facts.size(n), shape.chunk.map_or(1, |c| c.2)));
         shape.teams = teams(pieces, shape.lanes, group, limits);
@@ -259,6 +276,94 @@ fn chunkable(facts: &Facts<'_>, shape: &Shape<'_>) -> Option<(Var, Size)> {
     (l.kind == LoopKind::Vector && l.carried.is_empty() && lets && !scratch).then_some((l.var, n))
 }
 
+/// Iterations of a shared loop along which memory lies that the vector loop jumps through.
+struct Crossing {
+    /// The loop's place in the chain.
+    place: usize,
+    /// Iterations of it from one neighbour to the next: more than 1 where they are its quotients by that number.
+    step: i64,
+    /// Neighbours.
+    length: i64,
+    /// Bytes of an element there.
+    size: usize,
+}
+
+/// The one with the most accesses, if there is any.
+fn crossing(facts: &Facts<'_>, shape: &Shape<'_>, along: Var) -> Option<Crossing> {
+    let stride = |s: &Site, r: Root| s.form.as_ref().and_then(|f| f.terms.get(&r)).map_or(0, |n| n.unsigned_abs());
+    let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
+    let jumps = |s: &&Site| s.loops.contains(&along) && stride(s, Root::Var(along)) > 1;
+    let mut found: Option<(usize, Crossing)> = None;
+    for (place, &(v, n)) in shape.chain.iter().enumerate() {
+        let mut roots = vec![(Root::Var(v), 1, facts.size(n))];
+        if let Size::Const(most) = n {
+            roots.extend(shape.before.iter().copied().chain(shape.row).filter_map(|s| quotient(shape, s, v, most)));
+        }
+        for (root, step, length) in roots {
+            let across = facts.sites.iter().filter(jumps).filter(|s| stride(s, root) == 1);
+            let (count, size) = across.fold((0, usize::MAX), |(n, least), s| (n + 1, least.min(size(s))));
+            if count > found.as_ref().map_or(0, |f| f.0) && length >= NEIGHBOURS {
+                found = Some((count, Crossing { place, step, length, size }));
+            }
+        }
+    }
+    found.map(|f| f.1)
+}
+
+/// A register that a statement defines as the rest or the quotient of a loop's variable by a number: neighbours of it are so many
+/// iterations apart, and there are so many.
+fn quotient(shape: &Shape<'_>, s: &Stmt, v: Var, most: i64) -> Option<(Root, i64, i64)> {
+    let lets = || shape.before.iter().copied().chain(shape.row);
+    let defined = |r: Reg| {
+        lets().find_map(|s| match s {
+            Stmt::Let { dst, op } if *dst == r => Some(op),
+            _ => None,
+        })
+    };
+    let Stmt::Let { dst, op: Op::Binary(op @ (Binary::Rem | Binary::Div), a, b) } = s else { return None };
+    let Op::Index(i) = defined(*a)? else { return None };
+    let own = i.offset == 0 && i.offset_args.is_empty() && i.terms[..] == [(Atom::Var(v), Size::Const(1))];
+    let Op::Const(by) = defined(*b)? else { return None };
+    let by = by.to_i64();
+    let whole = own && by > 1 && most % by == 0;
+    whole.then_some(match op {
+        Binary::Rem => (Root::Reg(*dst), 1, by),
+        _ => (Root::Reg(*dst), by, most / by),
+    })
+}
+
+/// A block as a tile: lanes along the vector loop, teams along what its memory lies along.
+fn tile<'a>(
+    facts: &Facts<'a>,
+    limits: &Limits,
+    mut shape: Shape<'a>,
+    crossing: Crossing,
+    (v, n, each): (Var, Size, i64),
+) -> Shape<'a> {
+    let vector = vectors(shape.row)[0];
+    // Stores of whole words, where the elements allow it; loads that jump are one by one.
+    let fits = |w: &usize| facts.size(n) >= 8 * *w as i64 && spans(facts, vector, *w, true);
+    shape.width = [4, 2].into_iter().filter(|w| w * crossing.size <= WORD).find(fits).unwrap_or(1);
+    let side = |bytes: usize, most: i64| {
+        let wanted = ((SIDE_BYTES / bytes) as u32).clamp(limits.tile, 2 * limits.tile);
+        wanted.min(most.clamp(1, 1 << 16).unsigned_abs().next_power_of_two() as u32)
+    };
+    let mut lanes = side(crossing.size * shape.width, super::pieces(facts.size(n), shape.width as i64));
+    let mut teams = side(crossing.size, crossing.length);
+    while lanes * teams > limits.threads {
+        *(if teams > lanes { &mut teams } else { &mut lanes }) /= 2;
+    }
+    while lanes * teams < limits.subgroup.unwrap_or(1).max(limits.usual / 2) {
+        teams *= 2;
+    }
+    let own = shape.chain.remove(crossing.place);
+    shape.chain.push(own);
+    shape.tiled = Some(crossing.step);
+    (shape.lanes, shape.teams) = (lanes, teams);
+    shape.chunk = Some((v, n, lanes as i64 * shape.width as i64 * each));
+    shape
+}
+
 /// Elements that one access of a lane may span in a vector loop.
 fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     /// Beyond this the code grows and no access gets wider.
@@ -271,10 +376,10 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     let Some(widest) = widest else { return 1 };
     let wide = (limits.access / widest).clamp(1, MOST);
     let least = words(facts, limits, l);
-    if wide > least && n >= 8 * wide as i64 && spans(facts, l, wide) {
+    if wide > least && n >= 8 * wide as i64 && spans(facts, l, wide, false) {
         return wide;
     }
-    if least > 1 && n >= least as i64 && spans(facts, l, least) { least } else { 1 }
+    if least > 1 && n >= least as i64 && spans(facts, l, least, false) { least } else { 1 }
 }
 
 /// Elements that a lane must store at a time in a vector loop so that these are whole words.
@@ -286,8 +391,8 @@ fn words(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     stores.filter(along).map(|s| limits.word / size(s).min(limits.word)).max().unwrap_or(1)
 }
 
-/// Whether every access in a vector loop may span so many elements.
-fn spans(facts: &Facts<'_>, l: &Loop, width: usize) -> bool {
+/// Whether every access in a vector loop may span so many elements; loads may jump if that is asked for.
+fn spans(facts: &Facts<'_>, l: &Loop, width: usize, jumping: bool) -> bool {
     let Some(n) = facts.vars[l.var.0 as usize].trips else { return false };
     let inside = |s: &&Site| s.loops.contains(&l.var);
     let along = |s: &Site| s.form.as_ref().and_then(|f| f.terms.get(&Root::Var(l.var))).copied().unwrap_or(0);
@@ -313,7 +418,7 @@ fn spans(facts: &Facts<'_>, l: &Loop, width: usize) -> bool {
                 let base = facts.is_scratch(s.buf) || address % (width * size(s)) == 0;
                 start && base && s.mask.is_none_or(|m| facts.uniform(m, l.var, width as i64))
             }
-            _ => false,
+            _ => jumping && !s.store,
         }
     });
     // A size that is an argument has no rest that the text could name.

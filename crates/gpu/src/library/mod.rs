@@ -4,9 +4,12 @@
 //! places, with temporary values behind the program's arena. From there on they are steps like any others: lowered to grids,
 //! checked by `grid::eval`, printed, timed, recorded. Nothing here depends on time: two runs give the same bits.
 
+mod along;
 mod conv;
 mod cumulative;
+mod extremum;
 mod parts;
+mod ragged;
 mod scatter;
 mod sort;
 mod window;
@@ -55,11 +58,15 @@ fn parts(op: &Op, args: &[Type], means: &Means) -> Option<Parts> {
     match op {
         Op::Sort(s) => sort::sort(&mut parts, s, args, means)?,
         Op::TopK(t) => sort::top_k(&mut parts, t, args, means)?,
+        Op::ArgReduce(a) => extremum::arg_reduce(&mut parts, a, &args[0], means)?,
         Op::Cumulative(c) => cumulative::cumulative(&mut parts, c, &args[0], means)?,
         Op::ReduceWindow(w) => window::reduce(&mut parts, w, &args[0], &outs[0], means)?,
         Op::WindowGather(w) => window::gather(&mut parts, w, args, &outs[0])?,
         Op::WindowScatter(w) => window::scatter(&mut parts, w, args)?,
         Op::Conv(c) => conv::conv(&mut parts, c, args, &outs[0], means)?,
+        Op::TakeAlong(t) => along::take(&mut parts, t, args, means)?,
+        Op::PutAlong(p) => along::put(&mut parts, p, args, means)?,
+        Op::RaggedDot(r) => ragged::ragged_dot(&mut parts, r, args, means)?,
         Op::Scatter(s) => scatter::scatter(&mut parts, s, args, means)?,
         _ => return None,
     }

@@ -3,7 +3,7 @@
 //!
 //! What is put in order are whole slices where no two of them overlap in parts, and single elements elsewhere.
 
-use super::cumulative::{carry, carry_bounded};
+use super::cumulative::{accumulator, carry, carry_bounded};
 use super::parts::affine;
 use super::sort::{Lines, order};
 use super::window::strides;
@@ -13,8 +13,19 @@ use ir::ops::Scatter;
 use ir::ops::scatter::ScatterMode;
 use ir::{Binary, Compare, DType, Scalar, Type};
 
+/// Where a scatter's operands are; without a table it begins with zeros, and sums are rounded once.
+#[derive(Clone, Copy)]
+pub(super) struct Sources {
+    pub(super) table: Option<Mem>,
+    pub(super) ids: Mem,
+    pub(super) news: Mem,
+}
+
 struct Sizes<'a> {
     op: &'a Scatter,
+    from: Sources,
+    /// What values are combined in.
+    acc: DType,
     operand: &'a Type,
     indices: &'a Type,
     /// Axes of the updates that number slices, and their sizes.
@@ -29,6 +40,11 @@ struct Sizes<'a> {
 }
 
 pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &Means) -> Option<()> {
+    let from = Sources { table: Some(Mem::Arg(0)), ids: Mem::Arg(1), news: Mem::Arg(2) };
+    scatter_from(parts, op, args, from, means)
+}
+
+pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from: Sources, means: &Means) -> Option<()> {
     let [operand, indices, updates] = args else { return None };
     // Numbers from 2³¹ on would be negative places.
     let ids = match indices.dtype {
@@ -40,7 +56,14 @@ pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &Me
     if operand.numel() == 0 {
         return Some(());
     }
-    parts.copy(Mem::Arg(0), Mem::Out(0), operand.bytes());
+    let acc = match (from.table, op.kind.combine()) {
+        (None, Some(f)) => accumulator(operand.dtype, f, means)?,
+        _ => operand.dtype,
+    };
+    match from.table {
+        Some(table) => parts.copy(table, Mem::Out(0), operand.bytes()),
+        None => zeros(parts, operand),
+    }
     if updates.numel() == 0 {
         return Some(());
     }
@@ -55,6 +78,8 @@ pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &Me
     let walked: Vec<usize> = (0..rank).filter(|a| !absent(a)).collect();
     let s = Sizes {
         op,
+        from,
+        acc,
         operand,
         indices,
         batch: batch_axes.iter().map(|&d| updates.shape[d]).collect(),
@@ -76,6 +101,15 @@ pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &Me
     let counts = order.map(|order| s.counts(parts, targets, order, entries));
     s.apply(parts, targets, order.zip(counts), (entries, width), apart, updates);
     Some(())
+}
+
+/// A result of zeros.
+fn zeros(parts: &mut Parts, ty: &Type) {
+    parts.rows("zeros", ty.numel(), |w, flat| {
+        let to = w.write(Mem::Out(0), ty.dtype);
+        let zero = w.constant(Scalar::zero(ty.dtype));
+        w.store(to, flat, zero);
+    });
 }
 
 impl Sizes<'_> {
@@ -116,7 +150,7 @@ impl Sizes<'_> {
     /// Where each slice, or each element, goes; -1 for those that go nowhere.
     fn targets(&self, parts: &mut Parts, to: Mem, entries: usize, apart: bool, updates: &Type, wide: DType) {
         parts.rows("where updates go", entries, |w, flat| {
-            let ids = w.read(Mem::Arg(1), self.indices.dtype);
+            let ids = w.read(self.from.ids, self.indices.dtype);
             let to = w.write(to, DType::I32);
             let (batch, mut inside_slice) = match apart {
                 true => (w.coordinates(flat, &self.batch), Vec::new()),
@@ -226,7 +260,7 @@ impl Sizes<'_> {
         let size = updates.numel();
         parts.rows("apply updates", entries * width, |w, flat| {
             let own = w.read(targets, DType::I32);
-            let (table, news) = (w.read(Mem::Arg(0), d), w.read(Mem::Arg(2), d));
+            let (table, news) = (self.from.table.map(|m| w.read(m, d)), w.read(self.from.news, d));
             let to = w.change(Mem::Out(0), d);
             let lists = ordered.map(|(order, counts)| (w.read(order, DType::I32), w.read(counts, DType::I32)));
             let mut shape = vec![entries];
@@ -256,9 +290,16 @@ impl Sizes<'_> {
             let new = |w: &mut Writer, e: Reg| {
                 let u = self.update(w, e, &within, apart);
                 let u = w.clamped(u, size);
-                w.load(news, affine(&[(u, 1)], 0))
+                let v = w.load(news, affine(&[(u, 1)], 0));
+                w.to(self.acc, v)
             };
-            let old = w.load_masked(table, affine(&[(there, 1)], 0), goes, Scalar::zero(d));
+            let old = match table {
+                Some(table) => {
+                    let v = w.load_masked(table, affine(&[(there, 1)], 0), goes, Scalar::zero(d));
+                    w.to(self.acc, v)
+                }
+                None => w.constant(Scalar::zero(self.acc)),
+            };
             let value = match (self.op.kind.combine(), lists) {
                 (None, None) => new(w, first),
                 (Some(f), None) => {
@@ -295,6 +336,7 @@ impl Sizes<'_> {
                     }
                 }
             };
+            let value = w.to(d, value);
             w.store_masked(to, affine(&[(there, 1)], 0), value, goes);
         });
     }

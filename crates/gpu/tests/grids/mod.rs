@@ -163,6 +163,7 @@ pub(crate) fn limits(rng: &mut Rng) -> Limits {
         blocks: *rng.pick(&[1, 2, 7, 65_535]),
         spilling: *rng.pick(&[1, 3]),
         busy: *rng.pick(&[1, 1, 16, 4096]),
+        tile: *rng.pick(&[1, 2, 4, 16]),
         access: *rng.pick(&[1, 8, 16]),
         word: *rng.pick(&[1, 1, 4]),
         wide_ints: true,

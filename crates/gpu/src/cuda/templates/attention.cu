@@ -184,7 +184,8 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
     store_rows<E, PV>(out, o, inverse[0], inverse[1], z.tq - start - own, z.dv);
 }
 
-// What each query's scores lose: dlse - Σ dout·out. 8 threads a row, 8 elements at a time.
+// What each query's scores lose: dlse - Σ dout·out; then, behind all of these, what its exponents add: -lse in powers of 2. 8 threads a
+// row, 8 elements at a time.
 template <class E> D void attention_rows(const u16* out, const u16* dout, const f32* lse, const f32* dlse, f32* rows, i64 count, i32 width) {
     const i64 row = (i64)blockIdx.x * 32 + threadIdx.x / 8, here = row < count ? row : count - 1;
     f32 sum = 0.0f;
@@ -198,12 +199,17 @@ template <class E> D void attention_rows(const u16* out, const u16* dout, const 
     }
 #pragma unroll
     for (i32 x = 4; x > 0; x /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, x);
-    if (threadIdx.x % 8 == 0 && row < count) rows[row] = lse[row] == -real(0x7f800000u) ? 0.0f : dlse[row] - sum;
+    if (threadIdx.x % 8 == 0 && row < count) {
+        // A row that saw nothing gives and takes nothing.
+        const bool empty = lse[row] == -real(0x7f800000u);
+        rows[row] = empty ? 0.0f : dlse[row] - sum;
+        rows[count + row] = empty ? 0.0f : -lse[row] * LOG2_E;
+    }
 }
 
 // A block: 64 G queries of a head, what they owe to all keys that they see.
 template <class E, int P, int PV, int G, bool CAP>
-D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, const f32* lse, const f32* rows, u16* dq, const Attention& z) {
+D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, const f32* rows, u16* dq, const Attention& z) {
     SHARED_MEMORY(shared);
     const i32 THREADS = 128 * G, STAGE = (P + PV) * TILE;
     const i32 t = threadIdx.x & 127, own = (i32)threadIdx.x / 128 * 64;
@@ -235,15 +241,15 @@ D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, c
     }
     copies_given();
 
-    const f32 u = unit<CAP>(z), lowest = -real(0x7f800000u);
+    const f32 u = unit<CAP>(z);
     const i32 row = start + own + t / 32 * 16 + t % 32 / 4;
-    f32 below[2], less[2];
+    f32 added[2], less[2];
 #pragma unroll
     for (i32 h = 0; h < 2; h++) {
         const i32 r = row + 8 * h;
-        const f32 l = r < z.tq ? lse[(i64)x.head * z.tq + r] : 0.0f;
-        below[h] = l == lowest ? 0.0f : l * LOG2_E;
-        less[h] = r < z.tq ? rows[(i64)x.head * z.tq + r] : 0.0f;
+        const f32* numbers = rows + (i64)x.head * z.tq + r;
+        added[h] = r < z.tq ? numbers[(i64)z.heads * z.tq] : 0.0f;
+        less[h] = r < z.tq ? numbers[0] : 0.0f;
     }
     f32 sum[P][32];
     clear<P>(sum);
@@ -265,19 +271,23 @@ D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, c
         products_given();
         products_done<1>();
         const i32 key = j * 64;
-        const bool partly = key < first + last - z.back || key + 64 > first + start + z.ahead || key + 64 > length;
 #pragma unroll
         for (i32 i = 0; i < 32; i++) {
-            const i32 h = i >> 1 & 1, c = key + i / 4 * 8 + t % 4 * 2 + (i & 1), p = first + row + h * 8;
             f32 slope = 1.0f;
             if (CAP) {
                 const f32 th = tanhf(s[i] * z.scale / z.cap);
                 s[i] = z.cap * th;
                 slope = fmaf(-th, th, 1.0f);
             }
-            s[i] = power_of_2(fmaf(s[i], u, -below[h]));
-            if (partly && (c < p - z.back || c >= p + z.ahead || c >= length)) s[i] = 0.0f;
+            s[i] = power_of_2(fmaf(s[i], u, added[i >> 1 & 1]));
             if (CAP) s[i] *= slope;
+        }
+        if (key < first + last - z.back || key + 64 > first + start + z.ahead || key + 64 > length) {
+#pragma unroll
+            for (i32 i = 0; i < 32; i++) {
+                const i32 c = key + i / 4 * 8 + t % 4 * 2 + (i & 1), p = first + row + (i >> 1 & 1) * 8;
+                if (c < p - z.back || c >= p + z.ahead || c >= length) s[i] = 0.0f;
+            }
         }
         products_done<0>();
 #pragma unroll
@@ -295,7 +305,7 @@ D void attention_dq(const u16* q, const u16* k, const u16* v, const u16* dout, c
 
 // A block: 64 G keys of a key head, what all queries that see them owe to them and to their values.
 template <class E, int P, int PV, int G, bool CAP>
-D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, const f32* lse, const f32* rows, u16* dk, u16* dv, const Attention& z) {
+D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, const f32* rows, u16* dk, u16* dv, const Attention& z) {
     SHARED_MEMORY(shared);
     // Two stages of queries, what comes back, and two numbers a query; then keys and values.
     const i32 THREADS = 128 * G, STAGE = (P + PV) * TILE + 1024;
@@ -320,31 +330,38 @@ D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, 
         load_rows<P, THREADS>(keys + g * P * TILE, k + g * 64 * z.d, length - start - g * 64, z.d);
         load_rows<PV, THREADS>(values + g * PV * TILE, v + g * 64 * z.dv, length - start - g * 64, z.dv);
     }
-    auto load = [&](i32 n, u32 stage) {
-        const i64 head = (i64)x.head * z.group + n / each;
-        const i32 r = (from + n % each) * 64, left = z.tq - r;
-        load_rows<P, THREADS>(stage, q + (head * z.tq + r) * z.d, left, z.d);
-        load_rows<PV, THREADS>(stage + P * TILE, dout + (head * z.tq + r) * z.dv, left, z.dv);
+    // What is loaded next: 64 queries of a head of the group.
+    i32 next = from;
+    i64 line = (i64)x.head * z.group * z.tq;
+    rows += threadIdx.x < 64 ? (i64)z.heads * z.tq : 0;
+    auto load = [&](u32 stage) {
+        const i32 r = next * 64, left = z.tq - r;
+        load_rows<P, THREADS>(stage, q + (line + r) * z.d, left, z.d);
+        load_rows<PV, THREADS>(stage + P * TILE, dout + (line + r) * z.dv, left, z.dv);
         if (threadIdx.x < 128) {
-            const f32* p = (threadIdx.x < 64 ? lse : rows) + head * z.tq + r;
             const i32 c = threadIdx.x & 63;
-            copy4(stage + (P + PV) * TILE + threadIdx.x * 4, c < left ? p + c : p, c < left);
+            copy4(stage + (P + PV) * TILE + threadIdx.x * 4, rows + line + (c < left ? r + c : r), c < left);
+        }
+        if (++next == to) {
+            next = from;
+            line += z.tq;
         }
     };
-    if (steps > 0) load(0, base);
+    if (steps > 0) load(base);
     copies_given();
 
-    const f32 u = unit<CAP>(z), lowest = -real(0x7f800000u);
+    const f32 u = unit<CAP>(z);
     const i32 row = start + own + t / 32 * 16 + t % 32 / 4;
     f32 sum_k[P][32], sum_v[PV][32];
     clear<P>(sum_k);
     clear<PV>(sum_v);
+    i32 now = from;
     for (i32 n = 0; n < steps; n++) {
         const u32 here = base + (n & 1) * STAGE, there = base + (n + 1 & 1) * STAGE;
         copies_done<0>();
         shown_to_products();
         __syncthreads();
-        if (n + 1 < steps) load(n + 1, there);
+        if (n + 1 < steps) load(there);
         copies_given();
         f32 s[32], dp[32];
         products_begin();
@@ -354,23 +371,28 @@ D void attention_dkv(const u16* q, const u16* k, const u16* v, const u16* dout, 
         products_given();
         products_done<1>();
         const f32* numbers = (const f32*)(shared + (here - base) + (P + PV) * TILE);
-        const i32 query = (from + n % each) * 64, p0 = first + query;
-        const bool partly = start < p0 + 63 - z.back || start + 64 * G > p0 + z.ahead || start + 64 * G > length || query + 64 > z.tq;
+        const i32 query = now * 64, p0 = first + query;
+        now = now + 1 == to ? from : now + 1;
         f32 slope[CAP ? 32 : 1];
 #pragma unroll
         for (i32 j = 0; j < 8; j++) {
             const Vec<f32, 2> l = *(const Vec<f32, 2>*)(numbers + 8 * j + t % 4 * 2);
 #pragma unroll
             for (i32 e = 0; e < 4; e++) {
-                const i32 i = 4 * j + e, c = 8 * j + t % 4 * 2 + (e & 1), key = row + (e >> 1) * 8, p = p0 + c;
+                const i32 i = 4 * j + e;
                 if (CAP) {
                     const f32 th = tanhf(s[i] * z.scale / z.cap);
                     s[i] = z.cap * th;
                     slope[i] = fmaf(-th, th, 1.0f);
                 }
-                const f32 below = l.at[e & 1] == lowest ? 0.0f : l.at[e & 1] * LOG2_E;
-                s[i] = power_of_2(fmaf(s[i], u, -below));
-                if (partly && (key < p - z.back || key >= p + z.ahead || key >= length || query + c >= z.tq)) s[i] = 0.0f;
+                s[i] = power_of_2(fmaf(s[i], u, l.at[e & 1]));
+            }
+        }
+        if (start < p0 + 63 - z.back || start + 64 * G > p0 + z.ahead || start + 64 * G > length || query + 64 > z.tq) {
+#pragma unroll
+            for (i32 i = 0; i < 32; i++) {
+                const i32 c = i / 4 * 8 + t % 4 * 2 + (i & 1), key = row + (i >> 1 & 1) * 8, p = p0 + c;
+                if (key < p - z.back || key >= p + z.ahead || key >= length || query + c >= z.tq) s[i] = 0.0f;
             }
         }
         u32 weights[4][4];

@@ -10,6 +10,8 @@
 //! A case runs until it has taken so many seconds; its time is the median of rounds, each of many runs that are submitted
 //! without waiting. `--steps true` adds the time of each step.
 
+mod everyday;
+
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use gpu::cuda::Cuda;
@@ -192,7 +194,7 @@ fn main() {
             Err(e) => println!("{{\"case\": \"{name}\", \"error\": {:?}}}", e.to_string()),
         }
     }
-    for c in cases().into_iter().filter(|c| wanted(&c.name)) {
+    for c in cases().into_iter().chain(everyday::cases()).filter(|c| wanted(&c.name)) {
         match one(gpu, &c, seconds, steps) {
             Ok(line) => println!("{line}"),
             Err(e) => println!("{{\"case\": {:?}, \"error\": {:?}}}", c.name, e.to_string()),

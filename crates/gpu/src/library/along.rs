@@ -1,0 +1,44 @@
+//! `take_along` and `put_along`: a thread for each element that is taken; what is put goes as a scatter's updates do, from nothing.
+
+use super::parts::affine;
+use super::scatter::{Sources, scatter_from};
+use super::sort::Lines;
+use super::{Means, Mem, Parts};
+use ir::ops::scatter::ScatterMode;
+use ir::ops::{PutAlong, Scatter, ScatterKind, SliceDims, TakeAlong};
+use ir::{Compare, DType, Scalar, Type};
+
+pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &Means) -> Option<()> {
+    let [x, ids] = args else { return None };
+    let size = x.shape[op.axis];
+    let zero = Scalar::zero(x.dtype);
+    let inner = Lines::of(&x.shape, op.axis).stride;
+    // Numbers that are too large for a place wrap to ones that are no place.
+    let wide = if means.limits.wide_ints { DType::I64 } else { DType::I32 };
+    parts.rows("take_along", ids.numel(), |w, flat| {
+        let (from, places) = (w.read(Mem::Arg(0), x.dtype), w.read(Mem::Arg(1), ids.dtype));
+        let to = w.write(Mem::Out(0), x.dtype);
+        let at = w.coordinates(flat, &[ids.numel() / (ids.shape[op.axis] * inner).max(1), ids.shape[op.axis], inner]);
+        let id = w.load(places, flat);
+        let id = w.to(wide, id);
+        let (low, high) = (w.compare_to(Compare::Ge, id, 0), w.compare_to(Compare::Lt, id, size as i64));
+        let there = w.both(low, high);
+        let id = w.clamped(id, size);
+        let place = affine(&[(at[0], (size * inner) as i64), (id, inner as i64), (at[2], 1)], 0);
+        let v = w.load_masked(from, place, there, zero);
+        w.store(to, flat, v);
+    });
+    Some(())
+}
+
+pub(super) fn put(parts: &mut Parts, op: &PutAlong, args: &[Type], means: &Means) -> Option<()> {
+    let [x, ids] = args else { return None };
+    let mut out = x.clone();
+    out.shape[op.axis] = op.size;
+    let mut vectors = ids.clone();
+    vectors.shape.push(1);
+    let dims = SliceDims::along_axis(x.rank(), op.axis);
+    let as_scatter = Scatter { kind: ScatterKind::Add, dims, mode: ScatterMode::Drop };
+    let from = Sources { table: None, ids: Mem::Arg(1), news: Mem::Arg(0) };
+    scatter_from(parts, &as_scatter, &[out, vectors, x.clone()], from, means)
+}
