@@ -89,7 +89,7 @@ pub unsafe extern "C" fn loom_program_free(program: *mut Loaded) {
     }
 }
 
-/// Bytes that a run needs beside its inputs and outputs.
+/// Bytes that a run needs besides its inputs and outputs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_program_arena(program: *const Loaded) -> usize {
     // SAFETY: the caller's promise.

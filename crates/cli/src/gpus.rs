@@ -5,43 +5,13 @@ use compiler::Backend;
 use dist::Comm;
 use dist::groups::Groups;
 use dist::nccl::Nccl;
-use gpu::cuda::{Collectives, Cuda};
-use ir::ops::Collective;
-use ir::{Mesh, MeshAxis, Type};
-use std::ffi::c_void;
+use gpu::cuda::Cuda;
 use std::sync::Arc;
-
-/// NCCL's groups for the CUDA backend.
-struct Devices(Groups);
-
-impl Collectives for Devices {
-    fn mesh(&self) -> &Mesh {
-        self.0.comm().mesh()
-    }
-
-    fn rank(&self) -> usize {
-        self.0.comm().rank()
-    }
-
-    fn prepare(&self, axes: &[MeshAxis]) -> compiler::Result<()> {
-        self.0.join(axes).map_err(|e| {
-            compiler::Error::Backend(format!(
-                "{e}; NCCL needs a GPU for each rank: TENSORLOOM_NCCL=off sends through the hosts instead"
-            ))
-        })
-    }
-
-    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
-        // SAFETY: by the caller's promise; what gets nothing is zero already.
-        let done = unsafe { self.0.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
-        done.map_err(compiler::Error::from)
-    }
-}
 
 /// The GPU of a rank; `host` runs what it lacks, and talks where NCCL can't.
 pub(crate) fn open(ordinal: usize, host: Arc<dyn Backend>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, String> {
     let opened = match nccl(comm)? {
-        Some(nccl) => Cuda::talking(ordinal, host, Arc::new(Devices(Groups::new(nccl, comm.clone())))),
+        Some(nccl) => Cuda::talking(ordinal, host, Arc::new(Groups::new(nccl, comm.clone()))),
         None => Cuda::open(ordinal, host),
     };
     Ok(Arc::new(opened.map_err(|e| e.to_string())?))

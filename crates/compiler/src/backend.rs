@@ -124,7 +124,7 @@ pub trait Executable: Send + Sync {
         self.submit(bindings)?.wait()
     }
 
-    /// Bytes of memory that a run needs beside its inputs and outputs, for [`Executable::run_in`].
+    /// Bytes of memory that a run needs besides its inputs and outputs, for [`Executable::run_in`].
     fn arena_bytes(&self) -> usize {
         0
     }

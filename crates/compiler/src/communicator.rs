@@ -2,7 +2,8 @@
 
 use crate::Result;
 use ir::ops::Collective;
-use ir::{Mesh, Type};
+use ir::{Mesh, MeshAxis, Type};
+use std::ffi::c_void;
 
 /// A rank's way to the others of its mesh. A backend is given one when it is made; the programs that it loads then run their
 /// collectives through it, started in their order. So all ranks run the same programs in the same order, from one thread
@@ -28,4 +29,24 @@ pub trait Communicator: Send + Sync {
 pub trait Talking {
     /// Waits for its result.
     fn finish(self: Box<Self>, to: &mut [u8]) -> Result<()>;
+}
+
+/// A rank's way to the devices of others: NCCL, or what is like it.
+pub trait DeviceCommunicator: Send + Sync {
+    /// The ranks.
+    fn mesh(&self) -> &Mesh;
+
+    /// This one.
+    fn rank(&self) -> usize;
+
+    /// Gets ready for collectives over some axes when a program that has them is loaded. All ranks load the same programs in
+    /// the same order; the device is current in this thread.
+    fn prepare(&self, axes: &[MeshAxis]) -> Result<()>;
+
+    /// Gives a collective to a stream of the device. What is gathered, cut or sent to all is so along the first axis; where a
+    /// permutation brings a rank nothing, its result is zero already.
+    ///
+    /// # Safety
+    /// `from` and `to` are addresses on the device that are good for the operand and the result until the stream has come there.
+    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> Result<()>;
 }

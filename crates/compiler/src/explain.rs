@@ -1,6 +1,6 @@
 //! What became of a graph: per step, what was fused into it, and why not more.
 
-use crate::fuse::{Apart, Group};
+use crate::fuse::{Group, Unfused};
 use ir::{Graph, Loc, Node, Value};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Note {
     /// What it computes, a line for each result: the ops that were fused into it, and where they were written.
     pub fused: Vec<String>,
     /// What could have been part of it, and why it isn't.
-    pub apart: Vec<String>,
+    pub unfused: Vec<String>,
 }
 
 /// All steps, explained.
@@ -29,14 +29,14 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    fn add(&mut self, step: usize, what: String, fused: Vec<String>, apart: Vec<String>) {
+    fn add(&mut self, step: usize, what: String, fused: Vec<String>, unfused: Vec<String>) {
         let mut path = self.path.clone();
         path.push(step.to_string());
-        self.notes.push(Note { step: path.join("."), what, fused, apart });
+        self.notes.push(Note { step: path.join("."), what, fused, unfused });
     }
 
     /// Adds a note on a fused kernel.
-    pub(crate) fn group(&mut self, graph: &Graph, group: &Group, in_memory: &[bool], apart: &[Apart], step: usize) {
+    pub(crate) fn group(&mut self, graph: &Graph, group: &Group, in_memory: &[bool], unfused: &[Unfused], step: usize) {
         let what = format!(
             "kernel over {:?}{}",
             &group.full[..],
@@ -65,7 +65,7 @@ impl Explanation {
             let kept = if r.stored { "" } else { ", not stored" };
             let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
             fused.push(format!("%{} {}{kept} = {}{at}", r.value.0, graph.ty(r.value), list.join(", ")));
-            for a in apart.iter().filter(|a| a.value == r.value) {
+            for a in unfused.iter().filter(|a| a.value == r.value) {
                 if !group.roots.iter().any(|r| r.value == a.other) {
                     reasons.push(format!("%{} from %{}: {}", a.value.0, a.other.0, a.why));
                 }
@@ -75,11 +75,11 @@ impl Explanation {
     }
 
     /// Adds a note on an op that is a step of its own; `why` says what kept its reader out.
-    pub(crate) fn anchor(&mut self, graph: &Graph, node: &Node, apart: Option<String>, step: usize) {
+    pub(crate) fn standalone(&mut self, graph: &Graph, node: &Node, unfused: Option<String>, step: usize) {
         let types: Vec<String> = node.args.iter().map(|a| graph.ty(*a).to_string()).collect();
         let name = crate::program::library_name(&node.op);
         let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
-        self.add(step, format!("{name} {}{at}", types.join(", ")), Vec::new(), apart.into_iter().collect());
+        self.add(step, format!("{name} {}{at}", types.join(", ")), Vec::new(), unfused.into_iter().collect());
     }
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Explanation {
         for n in &self.notes {
             writeln!(f, "{}: {}", n.step, n.what)?;
             n.fused.iter().try_for_each(|l| writeln!(f, "    {l}"))?;
-            n.apart.iter().try_for_each(|l| writeln!(f, "    apart: {l}"))?;
+            n.unfused.iter().try_for_each(|l| writeln!(f, "    unfused: {l}"))?;
         }
         Ok(())
     }

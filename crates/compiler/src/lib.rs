@@ -20,7 +20,7 @@ mod strided;
 pub mod target;
 
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
-pub use communicator::{Communicator, Talking};
+pub use communicator::{Communicator, DeviceCommunicator, Talking};
 pub use explain::{Explanation, Note};
 pub use fence::{Fence, Pending, Reading};
 pub use passes::Pass;

@@ -19,7 +19,7 @@ pub(crate) fn plan(program: &mut Program) {
     }
     let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0, kernels: Vec::new() };
     life.walk(&program.steps);
-    let heirs = heirs(program, &life);
+    let reused = reused(program, &life);
     let spans = life.spans;
     let mut order: Vec<usize> = (0..program.buffers.len())
         .filter(|&i| program.buffers[i].class == Class::Activation && spans[i].is_some())
@@ -39,12 +39,12 @@ pub(crate) fn plan(program: &mut Program) {
             }
         }
         let size = program.buffers[i].ty.bytes().next_multiple_of(ALIGN).max(ALIGN);
-        let inherited = heirs.get(&i).and_then(|&from| {
+        let taken = reused.get(&i).and_then(|&from| {
             let ending = ends.get_mut(&start)?;
             let at = ending.iter().position(|&(offset, _)| offset == program.buffers[from].offset)?;
             Some(ending.swap_remove(at).0)
         });
-        let offset = inherited.unwrap_or_else(|| heap.take(size));
+        let offset = taken.unwrap_or_else(|| heap.take(size));
         program.buffers[i].offset = offset;
         ends.entry(end).or_default().push((offset, size));
     }
@@ -52,8 +52,8 @@ pub(crate) fn plan(program: &mut Program) {
 }
 
 /// Buffers that a step may write over one of its operands, which nobody reads afterwards: result → operand.
-fn heirs(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
-    let mut heirs = BTreeMap::new();
+fn reused(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
+    let mut reused = BTreeMap::new();
     for (at, step) in &life.kernels {
         let (mut read, mut written, mut given) = (Vec::new(), Vec::new(), Vec::new());
         step.places(&mut |p, write| {
@@ -76,11 +76,11 @@ fn heirs(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
             });
             if let Some(from) = from {
                 given.push(*from);
-                heirs.insert(to.0 as usize, from.0 as usize);
+                reused.insert(to.0 as usize, from.0 as usize);
             }
         }
     }
-    heirs
+    reused
 }
 
 struct Lifetimes<'a> {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub(crate) fn recompute(graph: &Graph, target: &Target) -> ir::Result<Graph> {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
     let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)), target);
-    let anchor = |node: &Node| fuse::is_anchor(node, target);
-    crate::passes::recompute::recompute(graph, &kept, &anchor, &base, &target.keep)
+    let standalone = |node: &Node| fuse::is_standalone(node, target);
+    crate::passes::recompute::recompute(graph, &kept, &standalone, &base, &target.keep)
 }
 
 /// Which units read each value that a product computes, in execution order.
@@ -32,7 +32,7 @@ pub(crate) fn readers(
         let mut seen = FxHashSet::default();
         let mut stack: Vec<Value> = Vec::new();
         match unit {
-            Unit::Anchor(n) => {
+            Unit::Standalone(n) => {
                 let node = &graph.nodes()[*n];
                 for i in 0..node.args.len() {
                     match base(node, i) {

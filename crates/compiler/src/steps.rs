@@ -44,7 +44,7 @@ impl Lowering<'_> {
         let computed = prologues(graph, self.target, self.computed_operands);
         let base = |node: &Node, i: usize| memory_operand(graph, &computed, node, i);
         let replaced = std::mem::take(&mut self.replaced);
-        let Units { order, in_memory, apart } = fuse::units(graph, &base, &replaced, self.target);
+        let Units { order, in_memory, unfused } = fuse::units(graph, &base, &replaced, self.target);
         let readers = readers(graph, &order, &in_memory, &base);
         let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
         for (v, p) in graph.inputs().iter().zip(inputs) {
@@ -69,11 +69,11 @@ impl Lowering<'_> {
             match &order[k] {
                 Unit::Group(g) => {
                     if let Some(e) = &mut self.explanation {
-                        e.group(graph, g, &in_memory, &apart, steps.len());
+                        e.group(graph, g, &in_memory, &unfused, steps.len());
                     }
                     self.group(graph, g, &in_memory, &mut places, steps)?;
                 }
-                Unit::Anchor(n) => {
+                Unit::Standalone(n) => {
                     let node = &graph.nodes()[*n];
                     // A product whose only reader is the next unit hands its tiles over while they are hot.
                     let mut why = None;
@@ -89,8 +89,8 @@ impl Lowering<'_> {
                                 let fused = Fused { computed: &computed, in_memory: &in_memory };
                                 if self.dot_with_epilogue(graph, dot, node, g, fused, &mut places, steps)? {
                                     if let Some(e) = &mut self.explanation {
-                                        e.anchor(graph, node, None, at);
-                                        e.group(graph, g, &in_memory, &apart, at);
+                                        e.standalone(graph, node, None, at);
+                                        e.group(graph, g, &in_memory, &unfused, at);
                                     }
                                     k += 2;
                                     continue;
@@ -105,12 +105,12 @@ impl Lowering<'_> {
                         let types: Vec<Type> = node.args.iter().map(|a| graph.ty(*a).clone()).collect();
                         let on_host = library && (self.runs)(&node.op, &types) == Runs::Host;
                         let on_host = on_host.then(|| "the device, which lacks it: it runs on the host".to_string());
-                        let apart = why.map(|w| format!("what follows: {w}")).or(on_host);
-                        e.anchor(graph, node, apart, steps.len());
+                        let unfused = why.map(|w| format!("what follows: {w}")).or(on_host);
+                        e.standalone(graph, node, unfused, steps.len());
                         e.path.push(steps.len().to_string());
                     }
                     let fused = Fused { computed: &computed, in_memory: &in_memory };
-                    self.anchor(graph, node, fused, &mut places, level, steps)?;
+                    self.standalone(graph, node, fused, &mut places, level, steps)?;
                     if let Some(e) = &mut self.explanation {
                         e.path.pop();
                     }
@@ -178,7 +178,7 @@ impl Lowering<'_> {
             .collect())
     }
 
-    fn anchor(
+    fn standalone(
         &mut self,
         graph: &Graph,
         node: &Node,

@@ -15,6 +15,8 @@ pub struct Target {
     pub dtypes: &'static [DType],
     /// The integers that it computes addresses with.
     pub index: DType,
+    /// Whether it computes in the host's memory: buffers may be lent to it where they are.
+    pub host_memory: bool,
     /// What one kernel can take.
     pub kernel: KernelLimits,
     /// When computing a value again beats keeping it.
@@ -23,7 +25,7 @@ pub struct Target {
     pub partials: Partials,
     /// How loops are laid out.
     pub schedule: Schedule,
-    /// What its matrix products do beside multiplying.
+    /// What its matrix products do besides multiplying.
     pub products: Products,
 }
 
@@ -109,7 +111,7 @@ pub struct Workers {
     pub scan_block: i64,
 }
 
-/// What matrix products do beside multiplying.
+/// What matrix products do besides multiplying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Products {
     /// Operand types; others are converted first.

@@ -18,6 +18,7 @@ static TARGET: Target = Target {
     name: "plain",
     dtypes: &DType::ALL,
     index: DType::I64,
+    host_memory: true,
     kernel: KernelLimits {
         buffers: 40,
         reads: 24,

@@ -1,4 +1,4 @@
-//! Arenas: the memory that a run uses beside its inputs and outputs.
+//! Arenas: the memory that a run uses besides its inputs and outputs.
 //!
 //! All programs of a backend share them. There are never more than there were runs at once, and none is larger than the
 //! largest program that exists needs: a cache full of programs holds one arena, not one for each.

@@ -19,6 +19,7 @@ static TARGET: compiler::Target = compiler::Target {
     name: "cpu",
     dtypes: &DType::ALL,
     index: DType::I64,
+    host_memory: true,
     kernel: KernelLimits {
         buffers: 40,
         reads: 24,
@@ -169,7 +170,7 @@ impl Cpu {
         Cpu { communicator: Some(communicator), ..self }
     }
 
-    /// Bytes of memory that runs use beside inputs and outputs, or have used and will use again.
+    /// Bytes of memory that runs use besides inputs and outputs, or have used and will use again.
     pub fn arena_bytes(&self) -> usize {
         self.arenas.bytes()
     }

@@ -6,8 +6,8 @@
 use compiler::program::{BufferId, Class, Program, Step};
 use ir::Op;
 
-/// For each step of the program: the step before which its result must be there, if it is a collective that others may run
-/// beside.
+/// For each step of the program: the step before which its result must be there, if it is a collective that others may
+/// run concurrently with.
 pub fn needed(program: &Program) -> Vec<Option<usize>> {
     let steps = &program.steps;
     let talks = |step: &Step| match step {

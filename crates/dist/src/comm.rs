@@ -31,7 +31,7 @@ impl Traffic {
     }
 }
 
-/// What a collective needs beside its operand, settled in the order in which a rank comes to it.
+/// What a collective needs besides its operand, settled in the order in which a rank comes to it.
 struct Call {
     op: Collective,
     ty: Type,

@@ -6,8 +6,9 @@
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::nccl::{Group, Nccl, UniqueId};
+use compiler::DeviceCommunicator;
 use ir::ops::{Collective, CollectiveKind as Kind};
-use ir::{DType, MeshAxis, Type};
+use ir::{DType, Mesh, MeshAxis, Type};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -119,6 +120,30 @@ impl Groups {
         done.map_err(|e| blamed().unwrap_or(e))?;
         self.comm.count(op, op.sent_bytes(ty.bytes()));
         Ok(())
+    }
+}
+
+impl DeviceCommunicator for Groups {
+    fn mesh(&self) -> &Mesh {
+        self.comm.mesh()
+    }
+
+    fn rank(&self) -> usize {
+        self.comm.rank()
+    }
+
+    fn prepare(&self, axes: &[MeshAxis]) -> compiler::Result<()> {
+        self.join(axes).map_err(|e| {
+            compiler::Error::Backend(format!(
+                "{e}; NCCL needs a GPU for each rank: TENSORLOOM_NCCL=off sends through the hosts instead"
+            ))
+        })
+    }
+
+    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
+        // SAFETY: by the caller's promise; what gets nothing is zero already.
+        let done = unsafe { self.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
+        done.map_err(compiler::Error::from)
     }
 }
 

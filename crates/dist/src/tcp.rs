@@ -154,7 +154,7 @@ fn accept(listener: &TcpListener, until: Instant, missing: &dyn Fn() -> String) 
 type Addresses = Vec<(IpAddr, u16)>;
 
 impl Tcp {
-    /// Finds the other ranks; `about` is what all must agree on beside versions and numbers: the mesh.
+    /// Finds the other ranks; `about` is what all must agree on besides versions and numbers: the mesh.
     pub fn join(place: &Place, about: &str) -> Result<Tcp> {
         let until = Instant::now() + start_patience();
         let streams = match place.rank {

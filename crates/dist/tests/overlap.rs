@@ -7,7 +7,7 @@ use ir::{Build, Builder, DType, Graph, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What ranks of a test tell each other beside their messages.
+/// What ranks of a test tell each other besides their messages.
 #[derive(Default)]
 struct Gate {
     /// Which groups have talked, on all ranks together.

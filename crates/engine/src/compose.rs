@@ -58,7 +58,7 @@ pub fn keeping_arguments<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// What the recording of a function depends on beside its arguments: whether gradients are recorded, and autocast's dtype.
+/// What the recording of a function depends on besides its arguments: whether gradients are recorded, and autocast's dtype.
 pub fn mode() -> (bool, Option<DType>) {
     (context::is_grad_enabled(), context::autocast())
 }

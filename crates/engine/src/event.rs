@@ -40,7 +40,7 @@ pub struct EventKey {
 pub enum Origin {
     /// A recorded op.
     IrNode,
-    /// A semantic event beside one.
+    /// A semantic event that belongs to one.
     Synthetic {
         /// Hash of the compiled graph it belongs to; 0 outside regions.
         graph: u64,

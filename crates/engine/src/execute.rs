@@ -157,7 +157,7 @@ impl Shared {
                 Ok(found) => nan = nan.or(found),
                 Err(e) => return Some(Err(self.failed(e, planned.overwritten))),
             }
-            order.extend(PlanRecord::beside(&r.node));
+            order.extend(PlanRecord::semantic(&r.node));
         }
         let mut state = self.state();
         let plan = state.plans;
@@ -175,7 +175,7 @@ impl Shared {
                 Item::Node(node) => {
                     let nan = self.run_node(node, planned, &mut bindings)?;
                     planned.nan = planned.nan.take().or(nan);
-                    planned.order.extend(PlanRecord::beside(node));
+                    planned.order.extend(PlanRecord::semantic(node));
                 }
                 Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), planned)?,
             }

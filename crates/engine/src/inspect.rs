@@ -33,8 +33,8 @@ pub struct PlanRecord {
 }
 
 impl PlanRecord {
-    /// The semantic event beside a node: that it kept values for backward, or that it is a checkpointed body.
-    pub(crate) fn beside(node: &Node) -> Option<PlanRecord> {
+    /// The semantic event of a node: that it kept values for backward, or that it is a checkpointed body.
+    pub(crate) fn semantic(node: &Node) -> Option<PlanRecord> {
         let kind = match &node.work {
             Work::Op(sig) if matches!(*sig.op, Op::Remat(_)) => "checkpoint_boundary",
             _ if node.tracked && !node.slot().saved().is_empty() => "publish_saved_slot",

@@ -1,4 +1,4 @@
-//! What may stand beside a tensor: numbers of any type, and tensors.
+//! What may be combined with a tensor: numbers of any type, and tensors.
 
 use crate::record::{Record, number_like, record};
 use crate::tensor::Tensor;
@@ -16,8 +16,8 @@ pub enum Number {
 }
 
 impl Number {
-    /// The dtype that it has beside a tensor: the tensor's, or one that can hold it.
-    pub fn dtype_beside(self, like: DType) -> DType {
+    /// The dtype that it is promoted to next to a tensor of dtype `like`: that, or one that can hold it.
+    pub fn promoted(self, like: DType) -> DType {
         match self {
             Number::Float(_) if !like.is_float() => DType::F32,
             Number::Int(_) if like == DType::Bool => DType::I64,
@@ -76,7 +76,7 @@ impl Operand {
         }
     }
 
-    /// As a tensor beside another: a number takes its dtype, or one that can hold it.
+    /// As a tensor to combine with another: a number takes its dtype, or one that can hold it.
     #[track_caller]
     pub fn of(&self, like: &Tensor) -> Tensor {
         match self {
@@ -103,7 +103,7 @@ pub enum OperandRef<'a> {
 
 /// What may stand at the right of an operator: tensors, numbers of any type, and references to them.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't stand beside a tensor in an operator",
+    message = "`{Self}` can't be combined with a tensor by an operator",
     note = "operands are tensors, their references, and numbers"
 )]
 pub trait Term {

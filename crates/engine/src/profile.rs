@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// What ran alone in a recording: elementwise ops outside of regions, and kernels of regions that the compiler kept apart.
+    /// What ran alone in a recording: elementwise ops outside of regions, and kernels of regions that the compiler did not fuse.
     fn unfused(&self, r: &Recording) -> Vec<Unfused> {
         let mut rows: BTreeMap<(String, String), usize> = BTreeMap::new();
         for x in r.records.iter().filter(|x| x.fusible) {
@@ -193,7 +193,7 @@ impl Shared {
                 continue;
             };
             for note in told.notes {
-                for reason in note.apart {
+                for reason in note.unfused {
                     // The values' numbers tell programs apart, not reasons.
                     let why = reason.split_once(": ").map_or(reason.as_str(), |(_, why)| why).to_string();
                     *rows.entry((note.what.clone(), why)).or_default() += calls;

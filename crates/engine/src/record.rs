@@ -392,9 +392,9 @@ pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
         .collect()
 }
 
-/// A number as a value that can stand beside `like`: its dtype, or one that can hold it.
+/// A number as a value next to one of dtype `like`: that dtype, or one that can hold it.
 pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Result<Value> {
-    let dtype = n.dtype_beside(like);
+    let dtype = n.promoted(like);
     let s = n.to_scalar(dtype).ok_or_else(|| {
         let why = format!("{n} is no {dtype}; cast the tensor to a dtype that holds it");
         ir::Error::Type(Box::new(TypeError {

@@ -72,7 +72,7 @@ pub struct VariantKey {
     pub ops: usize,
     /// Steps of the program.
     pub steps: usize,
-    /// Bytes that a run needs beside inputs and outputs.
+    /// Bytes that a run needs besides inputs and outputs.
     pub arena: usize,
 }
 

@@ -50,21 +50,28 @@ fn next_by_key() -> Option<(Tensor, u64)> {
     })
 }
 
-/// What `f` makes of bits by a key and of tensors.
-fn drawn_by(
-    (key, number): (Tensor, u64),
-    args: &[&Tensor],
-    shape: &[usize],
+/// A draw: bits of a shape, for an op, with tensors to make something of together with them.
+struct Draw<'a> {
     op: OpNonce,
-    at: &Loc,
-    f: impl FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>,
-) -> Tensor {
-    let all: Vec<&Tensor> = [&key].into_iter().chain(args.iter().copied()).collect();
-    let g = |b: &mut dyn Record, v: &[Value]| {
-        let bits = bits_by(b, v[0], number, op, shape)?;
-        Ok(Values::from_elem(f(b, bits, &v[1..])?, 1))
-    };
-    record(at, 1, None, &all, g).swap_remove(0)
+    shape: &'a [usize],
+    args: &'a [&'a Tensor],
+    at: &'a Loc,
+}
+
+/// What is made of bits and of tensors.
+trait Make: FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value> {}
+impl<F: FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>> Make for F {}
+
+impl Draw<'_> {
+    /// What `f` makes of bits by a key.
+    fn by_key(&self, (key, number): (Tensor, u64), f: impl Make) -> Tensor {
+        let all: Vec<&Tensor> = [&key].into_iter().chain(self.args.iter().copied()).collect();
+        let g = |b: &mut dyn Record, v: &[Value]| {
+            let bits = bits_by(b, v[0], number, self.op, self.shape)?;
+            Ok(Values::from_elem(f(b, bits, &v[1..])?, 1))
+        };
+        record(self.at, 1, None, &all, g).swap_remove(0)
+    }
 }
 
 /// Uniform bits by a key: each draw has a stream of its own.
@@ -163,18 +170,11 @@ impl Engine {
         state.rng.next = 0;
     }
 
-    fn draw(
-        &self,
-        args: &[&Tensor],
-        shape: &[usize],
-        op: OpNonce,
-        at: &Loc,
-        f: impl FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>,
-    ) -> Tensor {
-        let at = &context::place(at);
+    fn draw(&self, draw: Draw<'_>, f: impl Make) -> Tensor {
+        let at = &context::place(draw.at);
         let trace = context::trace();
         if let Some(key) = next_by_key() {
-            return drawn_by(key, args, shape, op, at, f);
+            return Draw { at, ..draw }.by_key(key, f);
         }
         let (seed, nonce) = {
             let mut state = self.shared.state();
@@ -192,26 +192,26 @@ impl Engine {
             Some(Mode::Checkpoint(_)) | None => self.shared.state().draws(&[nonce], at),
         }
         let g = |b: &mut dyn Record, v: &[Value]| {
-            let bits = bits(b, seed, nonce, op, shape)?;
+            let bits = bits(b, seed, nonce, draw.op, draw.shape)?;
             Ok(Values::from_elem(f(b, bits, v)?, 1))
         };
-        if args.is_empty() {
+        if draw.args.is_empty() {
             return self.made(at, g);
         }
-        let mut out: Tensors = record(at, 1, Some(self), args, g);
+        let mut out: Tensors = record(at, 1, Some(self), draw.args, g);
         out.swap_remove(0)
     }
 
     /// Uniform f32 in `0..1`.
     #[track_caller]
     pub fn rand(&self, shape: &[usize]) -> Tensor {
-        self.draw(&[], shape, OpNonce::Uniform, &Loc::caller(), |b, bits, _| uniform(b, bits))
+        self.draw(Draw { op: OpNonce::Uniform, shape, args: &[], at: &Loc::caller() }, |b, bits, _| uniform(b, bits))
     }
 
     /// Normal f32 with mean 0 and deviation 1.
     #[track_caller]
     pub fn randn(&self, shape: &[usize]) -> Tensor {
-        self.draw(&[], shape, OpNonce::Normal, &Loc::caller(), |b, bits, _| {
+        self.draw(Draw { op: OpNonce::Normal, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
             let u = uniform(b, bits)?;
             // −1 itself would give −∞.
             let low = -1.0f32.next_up() as f64;
@@ -232,7 +232,7 @@ impl Engine {
             let reason = format!("{low}..{high} must hold between 1 and 2³² - 1 integers");
             return Tensor::failed(Error::call("randint", reason, &at), Some(self));
         };
-        self.draw(&[], shape, OpNonce::Integer, &at, |b, bits, _| {
+        self.draw(Draw { op: OpNonce::Integer, shape, args: &[], at: &at }, |b, bits, _| {
             let x = b.cast(bits, DType::I64)?;
             let span = b.full(&b.ty(x), Scalar::from_i64(DType::I64, span))?;
             let x = b.binary(Binary::Rem, x, span)?;
@@ -244,7 +244,7 @@ impl Engine {
     /// True with probability `p`.
     #[track_caller]
     pub fn bernoulli(&self, p: f64, shape: &[usize]) -> Tensor {
-        self.draw(&[], shape, OpNonce::Bernoulli, &Loc::caller(), |b, bits, _| {
+        self.draw(Draw { op: OpNonce::Bernoulli, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
             let u = uniform(b, bits)?;
             let p = b.full_like(u, p)?;
             b.compare(Compare::Lt, u, p)
@@ -266,11 +266,12 @@ impl Tensor {
             let op = crate::intern::composite("dropout", &types, &[rate], make)?;
             Ok(b.emit(op.into(), &[v[0], bits])?[0])
         };
+        let draw = Draw { op: OpNonce::Dropout, shape: self.shape(), args: &[self], at: &at };
         if let Some(key) = next_by_key() {
-            return drawn_by(key, &[self], self.shape(), OpNonce::Dropout, &at, f);
+            return draw.by_key(key, f);
         }
         match self.any_engine(&at) {
-            Ok(engine) => engine.draw(&[self], self.shape(), OpNonce::Dropout, &at, f),
+            Ok(engine) => engine.draw(draw, f),
             Err(e) => Tensor::failed(e, None),
         }
     }

@@ -19,7 +19,7 @@ pub trait Tree: Sized {
         vec![self.leaves().len()]
     }
 
-    /// What tells two trees apart beside their tensors: sizes, keys, static values. Programs are cached by it.
+    /// What tells two trees apart besides their tensors: sizes, keys, static values. Programs are cached by it.
     fn structure(&self, _into: &mut dyn Hasher) {}
 
     /// All tensors in order.

@@ -11,37 +11,14 @@ use cpu::Cpu;
 use dist::groups::Groups;
 use dist::nccl::Nccl;
 use dist::{Comm, Error, Result, local};
-use gpu::cuda::{Collectives, Cuda};
+use gpu::cuda::Cuda;
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
-use ir::{Build, Builder, DType, Graph, Literal, Mesh, MeshAxis, Op, Type, Value};
+use ir::{Build, Builder, DType, Graph, Literal, Mesh, Op, Type, Value};
 use oracle::compare::{Tolerance, compare};
 use oracle::random::sharded::sharded;
-use std::ffi::c_void;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
-
-struct Devices(Groups);
-
-impl Collectives for Devices {
-    fn mesh(&self) -> &Mesh {
-        self.0.comm().mesh()
-    }
-
-    fn rank(&self) -> usize {
-        self.0.comm().rank()
-    }
-
-    fn prepare(&self, axes: &[MeshAxis]) -> compiler::Result<()> {
-        self.0.join(axes).map_err(compiler::Error::from)
-    }
-
-    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
-        // SAFETY: by the caller's promise.
-        let done = unsafe { self.0.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
-        done.map_err(compiler::Error::from)
-    }
-}
 
 fn call(e: impl ToString) -> Error {
     Error::Call(e.to_string())
@@ -49,7 +26,7 @@ fn call(e: impl ToString) -> Error {
 
 fn device(nccl: &Arc<Nccl>, comm: Arc<Comm>) -> Result<Cuda> {
     let host = Arc::new(Cpu::new(1).with_communicator(comm.clone()));
-    Cuda::talking(0, host, Arc::new(Devices(Groups::new(nccl.clone(), comm)))).map_err(call)
+    Cuda::talking(0, host, Arc::new(Groups::new(nccl.clone(), comm))).map_err(call)
 }
 
 /// Runs a graph three times (launched, and again over the same memory); gives the results and the steps that the host took.

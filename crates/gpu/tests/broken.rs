@@ -181,7 +181,7 @@ fn two_blocks_that_write_one_place_are_found() {
 }
 
 #[test]
-fn threads_that_wait_apart_are_found() {
+fn threads_at_different_barriers_are_found() {
     // A loop around a barrier whose length differs between threads.
     let mut g = lowered(&Limits::CUDA);
     let thread = gpu::grid::Reg(0);

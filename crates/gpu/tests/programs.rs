@@ -287,8 +287,8 @@ fn what_stays_in_a_donated_cache_is_not_touched() {
                 }
             }
             // Results elsewhere, all stored; and over copies of their operands, as little as possible.
-            let mut apart = data.clone();
-            let mut bufs: Vec<&mut [u8]> = apart.iter_mut().map(|d| &mut d[..]).collect();
+            let mut disjoint = data.clone();
+            let mut bufs: Vec<&mut [u8]> = disjoint.iter_mut().map(|d| &mut d[..]).collect();
             compiler::loops::eval(&case.kernel, &mut bufs, &[]).unwrap();
             for (from, to) in &stays.over {
                 data[to.0 as usize] = data[from.0 as usize].clone();
@@ -296,7 +296,7 @@ fn what_stays_in_a_donated_cache_is_not_touched() {
             let mut bufs: Vec<&mut [u8]> = data.iter_mut().map(|d| &mut d[..]).collect();
             compiler::loops::eval(&stays.kernel, &mut bufs, &[]).unwrap();
             for (_, to) in &stays.over {
-                assert_eq!(data[to.0 as usize], apart[to.0 as usize], "{}", stays.kernel);
+                assert_eq!(data[to.0 as usize], disjoint[to.0 as usize], "{}", stays.kernel);
             }
             case.kernel = stays.kernel;
             let grid = grid::lower(&case.kernel, &Limits::CUDA, &case.given).unwrap();

@@ -43,7 +43,7 @@ fn an_adapter_with_default_limits_passes_the_suite() {
     let what = Suite { seed: run_seed(), graphs: 60 * rounds, every: if rounds > 1 { 1 } else { 12 } };
     let report = suite(&w, &what);
     report.failures.iter().for_each(|f| println!("{f}\n"));
-    report.expect(&[("table", 60), ("random", 10), ("promises", 12)]);
+    report.expect(&[("table", 60), ("random", 10), ("exact", 1), ("promises", 12), ("queue", 4)]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Over which axes of a mesh values vary: a second type beside dtype and shape, for what runs on every rank of a mesh.
+//! Over which axes of a mesh values vary: a second type next to dtype and shape, for what runs on every rank of a mesh.
 //!
 //! A value varies over an axis if ranks along it may hold different ones. An op's results vary over what its operands do;
 //! collectives change that. Where an op meets a float that varies over less than its result, the float goes through

@@ -287,7 +287,7 @@ fn fusion_and_profiles_are_noted() {
     assert_eq!(found.profiled, ["gate"]);
     assert!(found.fusions.len() == 1 && found.fusions[0].required);
     let text = found.graph.to_string();
-    assert_eq!(text.matches("\"apart\"").count(), 2, "{text}");
+    assert_eq!(text.matches("\"nofuse\"").count(), 2, "{text}");
     assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[gate] ")));
 }
 

@@ -239,7 +239,7 @@ pub(crate) fn inexact(values: &[f32], dtype: DType) -> Option<f32> {
 }
 
 fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {
-    Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+    Error::file(path, reason)
 }
 
 /// The files that an index names.

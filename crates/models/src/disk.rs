@@ -68,7 +68,7 @@ impl Loader for Disk {
         let file = self.file(path, major)?;
         match files::read_text(&file, files::TEXT) {
             Ok(_) => None,
-            Err(training::Error::File { reason, .. }) => Some(format!("{}: {reason}", file.display())),
+            Err(training::Error::File(error)) => Some(format!("{}: {}", file.display(), error.reason)),
             Err(other) => Some(other.to_string()),
         }
     }
@@ -113,8 +113,8 @@ pub fn write_lock(name: &str, program: &Program) -> Result<PathBuf> {
 fn unreadable(file: &Path) -> Error {
     match files::open(file) {
         Ok(_) => Error::file(file, "expected a .module file"),
-        Err(training::Error::File { reason, .. }) => {
-            Error::file(file, format!("{reason}; give a .module file or a model of the library, such as llama"))
+        Err(training::Error::File(error)) => {
+            Error::file(file, format!("{}; give a .module file or a model of the library, such as llama", error.reason))
         }
         Err(other) => other.into(),
     }

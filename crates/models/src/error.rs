@@ -6,13 +6,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be read or written.
-    #[error("{}: {reason}", path.display())]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    #[error(transparent)]
+    File(#[from] training::FileError),
     /// The configuration does not describe a model of the library.
     #[error("{}: {reason}", path.display())]
     Config {
@@ -92,14 +87,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A file that could not be read or written.
     pub(crate) fn file(path: &std::path::Path, reason: impl std::fmt::Display) -> Error {
-        Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+        training::Error::file(path, reason).into()
     }
 }
 
 impl From<training::Error> for Error {
     fn from(error: training::Error) -> Error {
         match error {
-            training::Error::File { path, reason } => Error::File { path, reason },
+            training::Error::File(error) => Error::File(error),
             training::Error::Input(text) => Error::Input(text),
             training::Error::Run(error) => Error::Run(error),
             training::Error::Graph(error) => Error::Graph(error),

@@ -95,7 +95,7 @@ impl PackedWeight {
         }
     }
 
-    /// The reverse of [`PackedWeight::apart`].
+    /// The reverse of [`PackedWeight::with_separate_scales`].
     pub(crate) fn together(self) -> PackedWeight {
         let half = self.types.get(1).is_some_and(|t| t.dtype == DType::F16);
         let format = match (self.packing.format, self.packing.group, half) {

@@ -91,8 +91,7 @@ impl Model {
     /// are, which copies nothing. Who runs with them calls [`Model::check_whole`] before results are believed.
     pub(crate) fn upload_in_place(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let all: Vec<usize> = (0..self.params.len()).collect();
-        let host = backend.alloc(0)?.as_any().is::<HostBuffer>();
-        let buffers = self.upload_where(&all, backend, host)?;
+        let buffers = self.upload_where(&all, backend, backend.target().host_memory)?;
         self.check_whole()?;
         Ok(buffers)
     }

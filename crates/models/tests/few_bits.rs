@@ -44,7 +44,7 @@ const HYBRID: &str = "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_
 
 fn trainer(how: &How<'_>, accumulate: usize, dtype: DType) -> Trainer {
     let sizes = StepSizes { rows: 2, seq: 12, accumulate };
-    let trainer = Trainer::with(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
+    let trainer = Trainer::new(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
     trainer.with_seed(5)
 }
 

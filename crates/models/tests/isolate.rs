@@ -38,7 +38,7 @@ fn adam() -> AdamW {
 fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, end: Option<i32>) -> (f32, Vec<f32>) {
     let cpu = Cpu::new(2);
     let sizes = StepSizes { rows: 1, seq, accumulate: 1 };
-    let mut trainer = Trainer::with(model, adapter, sizes, adam(), &How { end, ..How::default() }, &cpu)
+    let mut trainer = Trainer::new(model, adapter, sizes, adam(), &How { end, ..How::default() }, &cpu)
         .unwrap_or_else(|e| panic!("{e}"));
     let result = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{e}"));
     let state = trainer.state().expect("read");
@@ -101,7 +101,7 @@ fn what_can_not_be_kept_apart_is_refused() {
     for (name, why) in [("gpt2", "positions"), ("mamba", "state")] {
         let sizes = StepSizes { rows: 1, seq: 8, accumulate: 1 };
         let refused =
-            Trainer::with(golden(name), None, sizes, adam(), &How { end: Some(END), ..How::default() }, &Cpu::new(1))
+            Trainer::new(golden(name), None, sizes, adam(), &How { end: Some(END), ..How::default() }, &Cpu::new(1))
                 .err();
         let error = refused.expect("refused").to_string();
         assert!(error.contains(why) && error.contains("--isolate"), "{error}");

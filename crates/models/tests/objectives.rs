@@ -112,7 +112,7 @@ fn losses_and_gradients_equal_those_of_pytorch() {
     for (i, case) in cases.iter().enumerate() {
         let other = second(&case.aim);
         let how = How { aim: case.aim, second: other.as_ref(), ..How::default() };
-        let mut trainer = Trainer::with(load("llama"), None, sizes, ADAM, &how, &Cpu::new(2))
+        let mut trainer = Trainer::new(load("llama"), None, sizes, ADAM, &how, &Cpu::new(2))
             .unwrap_or_else(|e| panic!("{}: {e}", case.aim));
         if matches!(case.aim, Aim::Classify { .. }) {
             with_head(&mut trainer);
@@ -146,7 +146,7 @@ fn rows_without_labels_do_not_count() {
         batch.labels.resize(more.rows * more.seq, -100);
         let other = second(&case.aim);
         let how = How { aim: case.aim, second: other.as_ref(), ..How::default() };
-        let mut trainer = Trainer::with(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
+        let mut trainer = Trainer::new(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
         if matches!(case.aim, Aim::Classify { .. }) {
             with_head(&mut trainer);
         }
@@ -166,7 +166,7 @@ fn an_adapter_is_preferred_against_its_base() {
     let mut adapter = Adapter::fresh(&load("llama"), "llama", &options, 3).expect("fits");
     let how = How { aim: case.aim, ..How::default() };
     let start = |adapter: Adapter| {
-        Trainer::with(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+        Trainer::new(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
     };
     let even = start(adapter.clone()).step(&case.batch, 0.0, 0).expect("runs");
     assert!((even.loss - std::f32::consts::LN_2).abs() < 1e-6, "{even:?}");
@@ -176,7 +176,7 @@ fn an_adapter_is_preferred_against_its_base() {
     let base = load("llama");
     let beside = start(adapter).step(&case.batch, 0.0, 0).expect("runs").loss;
     let how = How { second: Some(&base), ..how };
-    let mut whole = Trainer::with(merged, None, sizes, ADAM, &how, &Cpu::new(2)).expect("compiles");
+    let mut whole = Trainer::new(merged, None, sizes, ADAM, &how, &Cpu::new(2)).expect("compiles");
     let alone = whole.step(&case.batch, 0.0, 0).expect("runs").loss;
     assert!((beside - alone).abs() < 1e-5 && (beside - std::f32::consts::LN_2).abs() > 1e-3, "{beside} {alone}");
 }
@@ -186,7 +186,7 @@ fn what_does_not_fit_is_refused() {
     let (sizes, _) = cases();
     let check = |model: &str, aim: &str, sizes: StepSizes, teacher: Option<&Model>, word: &str| {
         let how = How { aim: Aim::parse(aim).expect("valid"), second: teacher, ..How::default() };
-        let error = Trainer::with(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
+        let error = Trainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
         assert!(error.contains(word), "{error}");
     };
     check("llama", "distill", sizes, None, "--teacher");

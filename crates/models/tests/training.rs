@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{AdamW, Batch, Observer, Progress, Settings, StepSizes, Trainer, run};
+use models::train::{AdamW, Batch, How, Observer, Progress, Settings, StepSizes, Trainer, run};
 use models::{Architecture, Model, Random};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
 
 fn trainer(model: Model, rows: usize, accumulate: usize) -> Trainer {
     let sizes = StepSizes { rows, seq: 16, accumulate };
-    Trainer::new(model, None, sizes, ADAM, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+    Trainer::new(model, None, sizes, ADAM, &How::default(), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Losses, norms and parameters after steps by PyTorch's AdamW on the same model and batches.
@@ -58,7 +58,8 @@ fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
     };
     let model = Model::load(&folder(model), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let mut trainer =
-        Trainer::new(model, None, StepSizes { rows: 2, seq, accumulate: 1 }, ADAM, &Cpu::new(2)).expect("compiles");
+        Trainer::new(model, None, StepSizes { rows: 2, seq, accumulate: 1 }, ADAM, &How::default(), &Cpu::new(2))
+            .expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");

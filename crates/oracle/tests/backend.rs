@@ -8,7 +8,13 @@ use oracle::rng::run_seed;
 fn a_late_device_with_narrow_limits_passes() {
     let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
     let what = Suite { seed: run_seed(), graphs: 1500 * rounds, every: 1 };
-    suite(&Fake::new(what.seed), &what).expect(&[("table", 700), ("random", 200), ("promises", 12)]);
+    suite(&Fake::new(what.seed), &what).expect(&[
+        ("table", 700),
+        ("random", 200),
+        ("exact", 30),
+        ("promises", 12),
+        ("queue", 4),
+    ]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pyo3::create_exception!(
 pub(crate) fn fault(e: &models::Error) -> PyErr {
     let text = e.to_string().trim_end().to_string();
     match e {
-        models::Error::File { path, .. } if !path.exists() => PyFileNotFoundError::new_err(text),
+        models::Error::File(file) if !file.path.exists() => PyFileNotFoundError::new_err(text),
         _ => ModelError::new_err(text),
     }
 }

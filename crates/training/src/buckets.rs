@@ -2,7 +2,7 @@
 //!
 //! A sum over ranks costs a round of messages however short they are, so gradients that are summed over the same ranks go side
 //! by side in buckets, the last layers' first, as backward finds them. The sums then stand in the graph where their operands are
-//! ready, and are waited for where the norm of all gradients needs them: they run beside the rest of the backward pass. Sums are taken
+//! ready, and are waited for where the norm of all gradients needs them: they run concurrently with the rest of the backward pass. Sums are taken
 //! element by element, so bits don't depend on buckets.
 
 use ir::ops::{Collective, CollectiveKind};

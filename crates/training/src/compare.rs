@@ -17,7 +17,7 @@ pub fn compare(runs: &[PathBuf], out: &Path) -> Result<()> {
     for folder in runs {
         all.push(Run::read(folder)?);
     }
-    files::write(out, page(include_str!("pages/compare.html"), &data(&all)).as_bytes())
+    files::write(out, page("Runs compared", include_str!("pages/compare.html"), &data(&all)).as_bytes())
 }
 
 struct Run {

@@ -2,17 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
+/// A file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct FileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: String,
+}
+
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be read or written.
-    #[error("{}: {reason}", path.display())]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Something given that can't be trained with.
     #[error("{0}")]
     Input(String),
@@ -30,6 +35,6 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A file that could not be read or written.
     pub fn file(path: &Path, reason: impl std::fmt::Display) -> Error {
-        Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+        Error::File(FileError { path: path.to_path_buf(), reason: reason.to_string() })
     }
 }

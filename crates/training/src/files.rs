@@ -273,24 +273,7 @@ pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
-
-    /// Lets one operation fail, or that one and all behind it.
-    struct Failing {
-        at: usize,
-        for_good: bool,
-        seen: Cell<usize>,
-    }
-
-    impl Layer for Failing {
-        fn before(&self, _: Operation, _: &Path) -> io::Result<()> {
-            let n = self.seen.replace(self.seen.get() + 1);
-            match n == self.at || self.for_good && n > self.at {
-                true => Err(io::Error::other("on purpose")),
-                false => Ok(()),
-            }
-        }
-    }
+    use crate::failing::Failing;
 
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tensorloom-files-{}-{name}", std::process::id()));
@@ -306,11 +289,11 @@ mod tests {
         for for_good in [false, true] {
             for at in 0.. {
                 write(&path, b"old and long").expect("written");
-                let layer = Rc::new(Failing { at, for_good, seen: Cell::new(0) });
+                let layer = Failing::new(at, for_good);
                 let result = with_layer(layer.clone(), || write(&path, b"new"));
                 let found = std::fs::read(&path).expect("there");
                 assert!(found == b"old and long" || found == b"new", "{found:?}");
-                if layer.seen.get() <= at {
+                if layer.seen() <= at {
                     assert!(result.is_ok() && at >= 5, "{at} operations");
                     break;
                 }

@@ -7,6 +7,8 @@ pub mod clip;
 mod compare;
 mod error;
 mod events;
+#[cfg(test)]
+mod failing;
 pub mod files;
 mod live;
 mod lock;
@@ -30,7 +32,7 @@ mod trainer;
 
 pub use adam::{Adam, Corrections};
 pub use compare::compare;
-pub use error::{Error, Result};
+pub use error::{Error, FileError, Result};
 pub use lock::Lock;
 pub use log::{Entry, Log};
 pub use named_tensor::NamedTensor;

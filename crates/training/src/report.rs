@@ -40,7 +40,7 @@ const POINTS: usize = 1500;
 
 /// The page.
 pub fn html(facts: &Facts, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
-    page(include_str!("pages/report.html"), &data(facts, steps, log, timings, seconds))
+    page("Training report", include_str!("pages/report.html"), &data(facts, steps, log, timings, seconds))
 }
 
 /// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
@@ -55,7 +55,7 @@ pub fn live(
     let mut data = data(facts, steps, log, timings, seconds);
     data["live"] = true.into();
     data["over"] = over.into();
-    (page(include_str!("pages/report.html"), &data), data.to_string())
+    (page("Training report", include_str!("pages/report.html"), &data), data.to_string())
 }
 
 fn data(facts: &Facts, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {

@@ -403,10 +403,8 @@ impl Checksum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{Layer, Operation, with_layer};
-    use std::cell::Cell;
-    use std::io;
-    use std::rc::Rc;
+    use crate::failing::Failing;
+    use crate::files::with_layer;
 
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tensorloom-saved-{}-{name}", std::process::id()));
@@ -524,23 +522,6 @@ mod tests {
         let _ = std::fs::remove_dir_all(&folder);
     }
 
-    /// Fails operations from one on, for once or for good, and keeps a list of what it saw.
-    struct Failing {
-        at: usize,
-        for_good: bool,
-        seen: Cell<usize>,
-    }
-
-    impl Layer for Failing {
-        fn before(&self, _: Operation, _: &Path) -> io::Result<()> {
-            let n = self.seen.replace(self.seen.get() + 1);
-            match n == self.at || self.for_good && n > self.at {
-                true => Err(io::Error::from_raw_os_error(28)),
-                false => Ok(()),
-            }
-        }
-    }
-
     #[test]
     fn whatever_fails_the_newest_good_checkpoint_stays() {
         let folder = folder("failing");
@@ -549,7 +530,7 @@ mod tests {
                 let _ = std::fs::remove_dir_all(&folder);
                 put(&folder, 10, keep).expect("written");
                 put(&folder, 20, keep).expect("written");
-                let layer = Rc::new(Failing { at, for_good, seen: Cell::new(0) });
+                let layer = Failing::new(at, for_good);
                 let result = with_layer(layer.clone(), || put(&folder, 30, keep));
                 let good = good_steps(&folder);
                 assert!(good.contains(&20) || good.contains(&30), "operation {at}: {good:?}");
@@ -565,7 +546,7 @@ mod tests {
                         .flatten()
                         .all(|e| e.path().extension().is_some_and(|x| x == "safetensors"))
                 );
-                if layer.seen.get() <= at {
+                if layer.seen() <= at {
                     assert!(at >= 6, "only {at} operations were seen");
                     break;
                 }
@@ -671,7 +652,7 @@ mod tests {
         let folder = folder("room");
         try_room(&folder, 3_000_000).expect("there is room");
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
-        let layer = Rc::new(Failing { at: 3, for_good: false, seen: Cell::new(0) });
+        let layer = Failing::new(3, false);
         assert!(with_layer(layer, || try_room(&folder, 3_000_000)).is_err());
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
         let _ = std::fs::remove_dir_all(&folder);

@@ -3,7 +3,7 @@
 use crate::buckets::{BUCKET, summed};
 use ir::{Build, MeshAxis, Value};
 
-/// Sums that a step needs beside those inside of the loss.
+/// Sums that a step needs besides those inside of the loss.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     /// Over which ranks each gradient is summed.

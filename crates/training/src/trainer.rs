@@ -234,7 +234,7 @@ impl Trainer {
         keys.collect()
     }
 
-    /// Gives a step what it reads beside its state: the inputs of its batch, then what follows from its number.
+    /// Gives a step what it reads besides its state: the inputs of its batch, then what follows from its number.
     pub fn give(&self, batch: &[Vec<u8>], rate: f64, step: usize) -> Result<()> {
         if batch.len() != self.layout.batch {
             let (found, wanted) = (batch.len(), self.layout.batch);
@@ -407,7 +407,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// State beside trained tensors and moments: names, types and inputs of scales and histories.
+    /// State besides trained tensors and moments: names, types and inputs of scales and histories.
     pub fn further(&self, names: &[String]) -> Vec<(String, Type, usize)> {
         let mut all = Vec::new();
         let mut at = 3 * self.layout.trained;

@@ -3,7 +3,7 @@
 use crate::cx::Tx;
 use ir::{Build, Error, Graph, Result, Type, Value};
 
-/// Tangents beside values: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
+/// Tangents next to values: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
 /// primal outputs, then the tangents of the outputs marked in the result. An output marked in `want` has one even if it
 /// is zero. Only floats have tangents.
 pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)> {

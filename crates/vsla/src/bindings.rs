@@ -17,7 +17,7 @@ pub struct Bindings {
     pub(crate) program: Arc<Program>,
     pub(crate) backend: Backend,
     pub(crate) inner: compiler::Bindings,
-    /// What a run uses beside: activations and workspace.
+    /// What a run uses besides: activations and workspace.
     pub(crate) arena: HostBuffer,
     /// For data of the caller's.
     pub(crate) spares: Spares,

@@ -24,7 +24,7 @@ pub(crate) enum Unit {
     /// Fused kernels.
     Group(Group),
     /// An op of its own, by node.
-    Anchor(usize),
+    Standalone(usize),
 }
 
 /// The units of a graph in execution order, and which values are in memory.
@@ -32,12 +32,12 @@ pub(crate) struct Units {
     pub(crate) order: Vec<Unit>,
     pub(crate) in_memory: Vec<bool>,
     /// Why a value is not computed in the unit of another that it reads, or that reads what it reads.
-    pub(crate) apart: Vec<Apart>,
+    pub(crate) unfused: Vec<Unfused>,
 }
 
 /// A value that did not join a unit.
 #[derive(Clone, Debug)]
-pub(crate) struct Apart {
+pub(crate) struct Unfused {
     pub(crate) value: Value,
     /// A value of that unit.
     pub(crate) other: Value,
@@ -51,7 +51,7 @@ pub(crate) enum Why {
     Domain,
     Circle,
     Again,
-    Apart,
+    NoFuse,
     Kernel(Fail),
     Buffers(usize),
 }
@@ -63,7 +63,7 @@ impl std::fmt::Display for Why {
             Why::Domain => "they run over different elements",
             Why::Circle => "a step between them needs one and gives the other",
             Why::Again => "one computes again what the other computes, so that it need not be kept",
-            Why::Apart => "it is asked for by itself",
+            Why::NoFuse => "it is asked for by itself",
             Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
             Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
             Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
@@ -78,19 +78,19 @@ enum Kind {
     Scalar,
     Reduce,
     Memory,
-    Anchor,
+    Standalone,
 }
 
 fn kind(node: &Node, target: &Target) -> Kind {
     match node.op.meaning() {
-        _ if joins_many(node, target) => Kind::Anchor,
+        _ if joins_many(node, target) => Kind::Standalone,
         Meaning::Map(_) | Meaning::View(_) | Meaning::Index(_) => Kind::Scalar,
         Meaning::Leaf => match &node.op {
             Op::Const(c) if uniform(&c.0).is_none() => Kind::Memory,
             _ => Kind::Scalar,
         },
         Meaning::Reduce(..) => Kind::Reduce,
-        Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Kind::Anchor,
+        Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Kind::Standalone,
     }
 }
 
@@ -102,17 +102,17 @@ fn joins_many(node: &Node, target: &Target) -> bool {
 
 /// Whether a value is arithmetic on others, element by element, or a view.
 pub(crate) fn in_place(node: &Node) -> bool {
-    matches!(node.op.meaning(), Meaning::Map(_) | Meaning::View(_)) && !is_apart(node)
+    matches!(node.op.meaning(), Meaning::Map(_) | Meaning::View(_)) && !is_nofuse(node)
 }
 
 /// Whether a value is to be stored, with nothing fused across it.
-fn is_apart(node: &Node) -> bool {
-    matches!(&node.op, Op::Name(name) if name.is_apart())
+fn is_nofuse(node: &Node) -> bool {
+    matches!(&node.op, Op::Name(name) if name.is_nofuse())
 }
 
 /// Whether a node is a step of its own.
-pub(crate) fn is_anchor(node: &Node, target: &Target) -> bool {
-    kind(node, target) == Kind::Anchor
+pub(crate) fn is_standalone(node: &Node, target: &Target) -> bool {
+    kind(node, target) == Kind::Standalone
 }
 
 struct Grouping<'a> {
@@ -133,7 +133,7 @@ struct Grouping<'a> {
     number: Vec<u32>,
     /// The arithmetic of each unit, by number.
     computes: Vec<FxHashMap<u32, Value>>,
-    apart: Vec<Apart>,
+    unfused: Vec<Unfused>,
 }
 
 /// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
@@ -160,7 +160,7 @@ pub(crate) fn units(
         reads: BTreeMap::new(),
         number: numbers(graph, target),
         computes: Vec::new(),
-        apart: Vec::new(),
+        unfused: Vec::new(),
     };
     for (k, node) in graph.nodes().iter().enumerate() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
@@ -168,9 +168,9 @@ pub(crate) fn units(
         }
         match kind(node, target) {
             Kind::Memory => {}
-            Kind::Anchor => {
-                let reads = g.anchor_reads(node, operand_base);
-                g.new_unit(Unit::Anchor(k), &node.outs, &reads);
+            Kind::Standalone => {
+                let reads = g.standalone_reads(node, operand_base);
+                g.new_unit(Unit::Standalone(k), &node.outs, &reads);
             }
             Kind::Scalar | Kind::Reduce => {
                 for &v in &node.outs {
@@ -207,7 +207,7 @@ pub(crate) fn kept(
             continue;
         }
         match kind(node, target) {
-            Kind::Anchor => {
+            Kind::Standalone => {
                 node.outs.iter().for_each(|v| needed[v.0 as usize] = true);
                 for v in (0..node.args.len()).filter_map(|i| operand_base(node, i)) {
                     needed[v.0 as usize] = true;
@@ -218,7 +218,7 @@ pub(crate) fn kept(
             Kind::Scalar if matches!(node.op.meaning(), Meaning::Index(Indexing::Gather(_))) => {
                 needed[node.args[0].0 as usize] = true;
             }
-            Kind::Scalar if is_apart(node) => {
+            Kind::Scalar if is_nofuse(node) => {
                 needed[node.args[0].0 as usize] = true;
                 needed[node.outs[0].0 as usize] = true;
             }
@@ -361,9 +361,9 @@ impl Grouping<'_> {
                 }
             };
             match unit {
-                Unit::Anchor(k) => {
+                Unit::Standalone(k) => {
                     let node = &self.graph.nodes()[*k];
-                    self.anchor_reads(node, operand_base).into_iter().for_each(note);
+                    self.standalone_reads(node, operand_base).into_iter().for_each(note);
                 }
                 Unit::Group(g) => g.roots.iter().flat_map(|r| &self.reads[&r.value]).for_each(|v| note(*v)),
             }
@@ -422,13 +422,13 @@ impl Grouping<'_> {
 
     /// Whether a unit computes one of these values under another name. Equal nodes are merged before: those that are left
     /// were copied so that the first need not be kept for the second's sake.
-    fn computes_twin(&self, u: usize, arithmetic: &[Value]) -> bool {
-        let twin = |v: &Value| self.computes[u].get(&self.number[v.0 as usize]).is_some_and(|w| w != v);
-        arithmetic.iter().any(twin)
+    fn computes_duplicate(&self, u: usize, arithmetic: &[Value]) -> bool {
+        let duplicate = |v: &Value| self.computes[u].get(&self.number[v.0 as usize]).is_some_and(|w| w != v);
+        arithmetic.iter().any(duplicate)
     }
 
     /// Needed values that an op of its own reads.
-    fn anchor_reads(&self, node: &Node, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Vec<Value> {
+    fn standalone_reads(&self, node: &Node, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Vec<Value> {
         let mut found = Vec::new();
         for i in 0..node.args.len() {
             match operand_base(node, i) {
@@ -449,11 +449,11 @@ impl Grouping<'_> {
             .filter_map(|r| self.unit_of[r.0 as usize])
             .filter(|&u| matches!(self.units[u], Unit::Group(_)))
             .collect();
-        if is_apart(node) {
+        if is_nofuse(node) {
             candidates.clear();
         }
         // Groups that read the same values over the same domain.
-        let recent = if is_apart(node) { self.units.len() } else { self.units.len().saturating_sub(12) };
+        let recent = if is_nofuse(node) { self.units.len() } else { self.units.len().saturating_sub(12) };
         for u in (recent..self.units.len()).rev() {
             if let Unit::Group(g) = &self.units[u]
                 && g.roots
@@ -473,7 +473,7 @@ impl Grouping<'_> {
             let circle =
                 || reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
             let joint = self.join(group, v, node).and_then(|joint| {
-                if self.computes_twin(u, &arithmetic) {
+                if self.computes_duplicate(u, &arithmetic) {
                     return Err(Why::Again);
                 }
                 match circle() {
@@ -484,7 +484,7 @@ impl Grouping<'_> {
             let joint = match joint {
                 Ok(joint) => joint,
                 Err(why) => {
-                    self.apart.push(Apart { value: v, other, why });
+                    self.unfused.push(Unfused { value: v, other, why });
                     continue;
                 }
             };
@@ -511,8 +511,8 @@ impl Grouping<'_> {
         if group.roots.len() >= self.target.kernel.results {
             return Err(Why::Full(self.target.kernel.results));
         }
-        if group.roots.iter().any(|r| self.graph.node_of(r.value).is_some_and(is_apart)) {
-            return Err(Why::Apart);
+        if group.roots.iter().any(|r| self.graph.node_of(r.value).is_some_and(is_nofuse)) {
+            return Err(Why::NoFuse);
         }
         let mut g = group.clone();
         let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();
@@ -564,9 +564,9 @@ impl Grouping<'_> {
         }
         for u in 0..self.units.len() {
             match &self.units[u] {
-                Unit::Anchor(k) => {
+                Unit::Standalone(k) => {
                     let node = &self.graph.nodes()[*k];
-                    for v in self.anchor_reads(node, operand_base) {
+                    for v in self.standalone_reads(node, operand_base) {
                         outside[v.0 as usize] = true;
                     }
                 }
@@ -587,7 +587,7 @@ impl Grouping<'_> {
         }
         for unit in &mut self.units {
             match unit {
-                Unit::Anchor(k) => {
+                Unit::Standalone(k) => {
                     for v in &self.graph.nodes()[*k].outs {
                         in_memory[v.0 as usize] = true;
                     }
@@ -602,13 +602,13 @@ impl Grouping<'_> {
         }
         let order = self.topological();
         let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
-        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, apart: self.apart }
+        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, unfused: self.unfused }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.
     fn topological(&self) -> Vec<usize> {
         let last = |u: usize| match &self.units[u] {
-            Unit::Anchor(k) => self.graph.nodes()[*k].outs.last().map_or(0, |v| v.0),
+            Unit::Standalone(k) => self.graph.nodes()[*k].outs.last().map_or(0, |v| v.0),
             Unit::Group(g) => g.roots.iter().map(|r| r.value.0).max().unwrap_or(0),
         };
         let n = self.units.len();

@@ -280,7 +280,7 @@ mod tests {
         let mut atoms = Atoms::default();
         let a = Lin::atom(atoms.var(0, 4));
         let b = Lin::atom(atoms.var(1, 6));
-        // [4, 6] seen from [24]: the flat index of (a, b) comes apart again.
+        // [4, 6] seen from [24]: the flat index of (a, b) is divided again.
         let flat = reshape(&mut atoms, &[a.clone(), b.clone()], &[4, 6], &[24]).unwrap();
         assert_eq!(flat, [a.scale(6).add(&b)]);
         assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 6]).unwrap(), [a.clone(), b.clone()]);

@@ -5,8 +5,8 @@
 //!
 //! A [`Reg`] is assigned once and has a fixed dtype. A statement runs once per iteration of the loops around it, in
 //! program order. Iterations of a `Parallel` loop are independent of each other; so are those of a `Vector` loop, but
-//! for its carried values, which then must have a `combine` (an associative operator that allows lanes to be summed
-//! apart and joined at the end by a fixed tree). A `Serial` loop runs in order. Everything inside a `Vector` loop is
+//! for its carried values, which then must have a `combine` (an associative operator that allows lanes to have sums of
+//! their own, joined at the end by a fixed tree). A `Serial` loop runs in order. Everything inside a `Vector` loop is
 //! lane-wise, inner `Serial` loops too: their trip count must not depend on the lane.
 //!
 //! Arithmetic is that of `ir::scalar`: f16, bf16 and fp8 values are computed in f32 and rounded after each operation.

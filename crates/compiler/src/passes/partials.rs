@@ -50,7 +50,7 @@ fn cut(
             (run, longest) = (start..end, size);
         }
     }
-    // What a block has beside its part of the run: other reduced axes, and the columns of sums of columns.
+    // What a block has besides its part of the run: other reduced axes, and the columns of sums of columns.
     let around = total / longest.max(1) / if reduced(last) { kept.max(1) } else { 1 };
     let near = (total / target.blocks.max(1)).clamp(target.block.0, target.block.1) / around.max(1);
     // Sums of columns: whoever adds up the partial results has no more of them, stage by stage, than a block has rows.

@@ -3,7 +3,7 @@
 //! A training step computes `sigmoid(gate)` in its forward half and reads it again in its backward half. Kept, it is
 //! written, held through everything between, and read; computed again from `gate`, which the backward half reads anyway,
 //! it costs a few instructions. So a value that would be kept in memory, whose distant readers could have it from
-//! operands that are alive there regardless, gets a twin next to them.
+//! operands that are alive there regardless, is computed a second time next to them.
 
 use crate::target::Keep;
 use ir::{Graph, Node, Result, Value, Values};
@@ -66,7 +66,7 @@ pub fn recompute(
 
     let mut g = Graph::new();
     let mut map: Vec<Option<Value>> = vec![None; n];
-    let mut twin: Vec<Option<Value>> = vec![None; n];
+    let mut copies: Vec<Option<Value>> = vec![None; n];
     for &v in graph.inputs() {
         map[v.0 as usize] = Some(g.input(graph.ty(v).clone()));
     }
@@ -76,7 +76,7 @@ pub fn recompute(
             touched[out.0 as usize] |= !kept[out.0 as usize] && node.args.iter().any(|a| touched[a.0 as usize]);
         }
     }
-    let mut rebuild = Rebuild { graph, touched: &touched, g: &mut g, map: &mut map, twin: &mut twin };
+    let mut rebuild = Rebuild { graph, touched: &touched, g: &mut g, map: &mut map, copies: &mut copies };
     for (k, node) in graph.nodes().iter().enumerate() {
         let mut args = Values::new();
         for &a in &node.args {
@@ -111,7 +111,7 @@ fn leaves(graph: &Graph, kept: &[bool], node: &Node) -> Vec<Value> {
     out
 }
 
-/// Keeping `leaf` alive costs next to nothing beside keeping `v`.
+/// Keeping `leaf` alive costs next to nothing compared with keeping `v`.
 fn small(graph: &Graph, leaf: Value, v: Value) -> bool {
     graph.ty(leaf).bytes() * 8 <= graph.ty(v).bytes()
 }
@@ -122,13 +122,13 @@ struct Rebuild<'a> {
     touched: &'a [bool],
     g: &'a mut Graph,
     map: &'a mut [Option<Value>],
-    twin: &'a mut [Option<Value>],
+    copies: &'a mut [Option<Value>],
 }
 
 impl Rebuild<'_> {
     /// The value, computed a second time as far as it is not in memory.
     fn again(&mut self, v: Value) -> Result<Value> {
-        if let Some(t) = self.twin[v.0 as usize] {
+        if let Some(t) = self.copies[v.0 as usize] {
             return Ok(t);
         }
         if !self.touched[v.0 as usize] {
@@ -140,7 +140,7 @@ impl Rebuild<'_> {
             args.push(self.again(a)?);
         }
         let new = self.g.push(node.op.clone(), &args, node.loc.clone())?[0];
-        self.twin[v.0 as usize] = Some(new);
+        self.copies[v.0 as usize] = Some(new);
         Ok(new)
     }
 }

@@ -33,7 +33,7 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         // cast to its own dtype = x
         Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
         // Marks for transforms; nothing to compute.
-        Op::Name(name) if name.is_apart() => None,
+        Op::Name(name) if name.is_nofuse() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
         Op::Collective(c) if c.kind == ir::ops::CollectiveKind::Vary => Some(args[0]),
         // A reduction over nothing is its identity, whatever else the shape is.

@@ -12,6 +12,7 @@ use super::rearrange::{Axis, tiles};
 use super::stockham::{Lane, Number, Plan, get, plus, put, root, times};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
+use crate::gemm::vector::Vector;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
@@ -133,46 +134,47 @@ impl<T: Number> Step<T> {
     ) {
         let halved = !self.roots.is_empty();
         let one = T::from_f64(1.0);
-        let (source, target) = (self.place(bundle, V::L, self.source()), self.place(bundle, V::L, self.target()));
+        let (source, target) =
+            (self.place(bundle, V::LANES, self.source()), self.place(bundle, V::LANES, self.target()));
         // SAFETY: the caller's promise; every place is inside of its plane or buffer.
         unsafe {
             match self.kind {
                 Kind::Complex { inverse } => {
-                    let (re, im) = if inverse { (V::L, 0) } else { (0, V::L) };
-                    read::<V>(isa, from.re.at(source.at), source, self.from, x.add(re), 2 * V::L);
-                    read::<V>(isa, from.im.at(source.at), source, self.from, x.add(im), 2 * V::L);
+                    let (re, im) = if inverse { (V::LANES, 0) } else { (0, V::LANES) };
+                    read::<V>(isa, from.re.at(source.at), source, self.from, x.add(re), 2 * V::LANES);
+                    read::<V>(isa, from.im.at(source.at), source, self.from, x.add(im), 2 * V::LANES);
                     let (z, _) = self.plan.run::<V>(x, y);
                     if self.factor != one {
                         let f = V::splat(self.factor);
-                        (0..2 * self.to).for_each(|k| V::load(z.add(k * V::L)).mul(f).store(z.add(k * V::L)));
+                        (0..2 * self.to).for_each(|k| V::load(z.add(k * V::LANES)).mul(f).store(z.add(k * V::LANES)));
                     }
-                    write::<V>(isa, z.add(re), 2 * V::L, to.re.at(target.at), target, self.to);
-                    write::<V>(isa, z.add(im), 2 * V::L, to.im.at(target.at), target, self.to);
+                    write::<V>(isa, z.add(re), 2 * V::LANES, to.re.at(target.at), target, self.to);
+                    write::<V>(isa, z.add(im), 2 * V::LANES, to.im.at(target.at), target, self.to);
                 }
                 Kind::Real => {
                     let zero = V::splat(T::default());
                     let z = if halved {
                         // Even elements are real parts, odd ones imaginary parts.
-                        read::<V>(isa, from.re.at(source.at), source, self.real, x, V::L);
+                        read::<V>(isa, from.re.at(source.at), source, self.real, x, V::LANES);
                         let (z, other) = self.plan.run::<V>(x, y);
-                        self.apart::<V>(z, other);
+                        self.untangle::<V>(z, other);
                         other
                     } else {
-                        read::<V>(isa, from.re.at(source.at), source, self.real, x, 2 * V::L);
-                        (0..self.real).for_each(|k| zero.store(x.add((2 * k + 1) * V::L)));
+                        read::<V>(isa, from.re.at(source.at), source, self.real, x, 2 * V::LANES);
+                        (0..self.real).for_each(|k| zero.store(x.add((2 * k + 1) * V::LANES)));
                         self.plan.run::<V>(x, y).0
                     };
-                    write::<V>(isa, z, 2 * V::L, to.re.at(target.at), target, self.to);
-                    write::<V>(isa, z.add(V::L), 2 * V::L, to.im.at(target.at), target, self.to);
+                    write::<V>(isa, z, 2 * V::LANES, to.re.at(target.at), target, self.to);
+                    write::<V>(isa, z.add(V::LANES), 2 * V::LANES, to.im.at(target.at), target, self.to);
                 }
                 Kind::Back => {
-                    read::<V>(isa, from.re.at(source.at), source, self.from, y, 2 * V::L);
-                    read::<V>(isa, from.im.at(source.at), source, self.from, y.add(V::L), 2 * V::L);
+                    read::<V>(isa, from.re.at(source.at), source, self.from, y, 2 * V::LANES);
+                    read::<V>(isa, from.im.at(source.at), source, self.from, y.add(V::LANES), 2 * V::LANES);
                     // What a real signal's spectrum can't hold is ignored.
                     let zero = V::splat(T::default());
-                    zero.store(y.add(V::L));
+                    zero.store(y.add(V::LANES));
                     if self.real.is_multiple_of(2) {
-                        zero.store(y.add((2 * (self.from - 1) + 1) * V::L));
+                        zero.store(y.add((2 * (self.from - 1) + 1) * V::LANES));
                     }
                     let f = V::splat(self.factor);
                     if halved {
@@ -182,7 +184,7 @@ impl<T: Number> Step<T> {
                             let (re, im) = get::<V>(z, k);
                             put(z, k, (im.mul(f), re.mul(f)));
                         }
-                        write::<V>(isa, z, V::L, to.re.at(target.at), target, self.real);
+                        write::<V>(isa, z, V::LANES, to.re.at(target.at), target, self.real);
                         return;
                     }
                     // The other half of the spectrum, and both parts exchanged.
@@ -194,9 +196,9 @@ impl<T: Number> Step<T> {
                     let (z, _) = self.plan.run::<V>(x, y);
                     for k in 0..self.real {
                         let (_, re) = get::<V>(z, k);
-                        re.mul(f).store(z.add((2 * k + 1) * V::L));
+                        re.mul(f).store(z.add((2 * k + 1) * V::LANES));
                     }
-                    write::<V>(isa, z.add(V::L), 2 * V::L, to.re.at(target.at), target, self.real);
+                    write::<V>(isa, z.add(V::LANES), 2 * V::LANES, to.re.at(target.at), target, self.real);
                 }
             }
         }
@@ -213,7 +215,7 @@ impl<T: Number> Step<T> {
 
     /// The spectrum of real lines from the transform of their halves.
     #[inline(always)]
-    unsafe fn apart<V: Lane<Elem = T>>(&self, z: *const T, to: *mut T) {
+    unsafe fn untangle<V: Lane<Elem = T>>(&self, z: *const T, to: *mut T) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h` elements, and for one more at `to`.
         unsafe {
@@ -362,7 +364,7 @@ wide!(f32, __m512, __m256, 16, 8);
 wide!(f64, __m512d, __m256d, 8, 4);
 
 /// What elements are moved as.
-type Bits<V> = <<V as Lane>::Elem as Number>::Bits;
+type Bits<V> = <<V as Vector>::Elem as Number>::Bits;
 
 /// Reads `n` elements of a bundle's lines; element `k` of all of them goes to `to + k·step`.
 ///
@@ -379,7 +381,7 @@ pub(super) unsafe fn read<V: Lane>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if place.count == V::L && place.line == 1 {
+        if place.count == V::LANES && place.line == 1 {
             (0..n).for_each(|k| V::load(from.add(k * place.element)).store(to.add(k * step)));
             return;
         }
@@ -390,7 +392,7 @@ pub(super) unsafe fn read<V: Lane>(
             return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..n, isa);
         }
         for k in 0..n {
-            for j in 0..V::L {
+            for j in 0..V::LANES {
                 let there = j < place.count;
                 *to.add(k * step + j) =
                     if there { *from.add(k * place.element + j * place.line) } else { V::Elem::default() };
@@ -414,7 +416,7 @@ pub(super) unsafe fn write<V: Lane>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if place.count == V::L && place.line == 1 {
+        if place.count == V::LANES && place.line == 1 {
             (0..n).for_each(|k| V::load(from.add(k * step)).store(to.add(k * place.element)));
             return;
         }

@@ -161,7 +161,7 @@ impl<T: FftNum> Transform<T> {
 
     /// The spectrum's element `k` of a real line from the transform `z` of its halves.
     #[inline(always)]
-    fn apart(&self, z: &[Complex<T>], k: usize) -> Complex<T> {
+    fn untangle(&self, z: &[Complex<T>], k: usize) -> Complex<T> {
         let h = z.len();
         let (a, b) = (z[k % h], z[(h - k) % h].conj());
         let half: T = number(0.5);
@@ -269,7 +269,7 @@ impl<T: FftNum> Routine for Transform<T> {
             for k in 0..l.n {
                 for j in 0..at.2 {
                     let line = &lines[j * h..][..h];
-                    let z = if halved { self.apart(line, k) } else { line[k] };
+                    let z = if halved { self.untangle(line, k) } else { line[k] };
                     let i = complex(at, k) + j;
                     match alone {
                         true => write(i, z),

@@ -216,34 +216,34 @@ impl<T: Real> LongLines<T> {
                 Phase::Columns => {
                     let (re, im) = exchanged(if complex { line.from } else { line.halves }, inverse);
                     for unit in units {
-                        let at = unit * V::L;
-                        let place = Place { at, line: 1, element: n2, count: V::L.min(n2 - at) };
-                        read::<V>(isa, re.at(at), place, n1, x, 2 * V::L);
-                        read::<V>(isa, im.at(at), place, n1, x.add(V::L), 2 * V::L);
+                        let at = unit * V::LANES;
+                        let place = Place { at, line: 1, element: n2, count: V::LANES.min(n2 - at) };
+                        read::<V>(isa, re.at(at), place, n1, x, 2 * V::LANES);
+                        read::<V>(isa, im.at(at), place, n1, x.add(V::LANES), 2 * V::LANES);
                         let (z, _) = self.columns.run::<V>(x, y);
-                        let turns = self.turns.as_ptr().add(unit * n1 * 2 * V::L);
+                        let turns = self.turns.as_ptr().add(unit * n1 * 2 * V::LANES);
                         for k in 0..n1 {
                             put(z, k, times(get::<V>(z, k), get::<V>(turns, k)));
                         }
-                        write::<V>(isa, z, 2 * V::L, line.between.re.at(at), place, n1);
-                        write::<V>(isa, z.add(V::L), 2 * V::L, line.between.im.at(at), place, n1);
+                        write::<V>(isa, z, 2 * V::LANES, line.between.re.at(at), place, n1);
+                        write::<V>(isa, z.add(V::LANES), 2 * V::LANES, line.between.im.at(at), place, n1);
                     }
                 }
                 Phase::Rows => {
                     let (re, im) = exchanged(if complex { line.to } else { line.halves }, inverse);
                     for unit in units {
-                        let first = unit * V::L;
-                        let count = V::L.min(n1 - first);
+                        let first = unit * V::LANES;
+                        let count = V::LANES.min(n1 - first);
                         let place = Place { at: first * n2, line: n2, element: 1, count };
-                        read::<V>(isa, line.between.re.at(place.at), place, n2, x, 2 * V::L);
-                        read::<V>(isa, line.between.im.at(place.at), place, n2, x.add(V::L), 2 * V::L);
+                        read::<V>(isa, line.between.re.at(place.at), place, n2, x, 2 * V::LANES);
+                        read::<V>(isa, line.between.im.at(place.at), place, n2, x.add(V::LANES), 2 * V::LANES);
                         let (z, _) = self.rows.run::<V>(x, y);
                         let place = Place { at: first, line: 1, element: n1, count };
-                        write::<V>(isa, z, 2 * V::L, re.at(first), place, n2);
-                        write::<V>(isa, z.add(V::L), 2 * V::L, im.at(first), place, n2);
+                        write::<V>(isa, z, 2 * V::LANES, re.at(first), place, n2);
+                        write::<V>(isa, z.add(V::LANES), 2 * V::LANES, im.at(first), place, n2);
                     }
                 }
-                Phase::Gather if self.kind == Kind::Real => self.take_apart(line, units),
+                Phase::Gather if self.kind == Kind::Real => self.untangle(line, units),
                 Phase::Gather if self.kind == Kind::Back => self.join_spectrum(line, units),
                 Phase::Spread if self.kind == Kind::Real => self.split_spectrum(line, units),
                 Phase::Spread if self.kind == Kind::Back => self.interleave(line, units),
@@ -254,7 +254,7 @@ impl<T: Real> LongLines<T> {
 
     /// Even elements of a real line are real parts, odd ones imaginary parts.
     #[inline(always)]
-    unsafe fn take_apart(&self, line: Line<T>, units: Range<usize>) {
+    unsafe fn untangle(&self, line: Line<T>, units: Range<usize>) {
         let units = units.start..units.end.min(self.length());
         // SAFETY: the caller's promise.
         unsafe {

@@ -50,7 +50,7 @@ use ir::{Literal, Op, Type};
 
 /// An op ready to run on dense operands.
 pub(crate) trait Routine: Send + Sync {
-    /// Bytes that a run needs beside its operands, aligned to 64.
+    /// Bytes that a run needs besides its operands, aligned to 64.
     fn scratch_bytes(&self) -> usize {
         0
     }

@@ -42,16 +42,16 @@ fn exchanges(n: usize) -> Vec<(u8, u8)> {
     let mut all = Vec::new();
     let mut run = 1;
     while run < n {
-        let mut apart = run;
-        while apart > 0 {
-            for first in (apart % run..n.saturating_sub(apart)).step_by(2 * apart) {
-                for i in first..(first + apart).min(n - apart) {
-                    if i / (2 * run) == (i + apart) / (2 * run) {
-                        all.push((i as u8, (i + apart) as u8));
+        let mut distance = run;
+        while distance > 0 {
+            for first in (distance % run..n.saturating_sub(distance)).step_by(2 * distance) {
+                for i in first..(first + distance).min(n - distance) {
+                    if i / (2 * run) == (i + distance) / (2 * run) {
+                        all.push((i as u8, (i + distance) as u8));
                     }
                 }
             }
-            apart /= 2;
+            distance /= 2;
         }
         run *= 2;
     }

@@ -53,13 +53,13 @@ unsafe fn sort<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, des
             *place = at;
             at += count;
         }
-        let (to, apart) = if done + 1 == passes { (y, l.inner) } else { (room.wrapping_add(done % 2 * l.n), 1) };
+        let (to, stride) = if done + 1 == passes { (y, l.inner) } else { (room.wrapping_add(done % 2 * l.n), 1) };
         for k in 0..l.n {
             // SAFETY: places are those of a line; the room has two.
             unsafe {
                 let e = *from.add(k * step);
                 let place = &mut places[digit(e, b)];
-                *to.add(*place as usize * apart) = e;
+                *to.add(*place as usize * stride) = e;
                 *place += 1;
             }
         }

@@ -1,43 +1,28 @@
 //! Stockham's passes of radices 8, 4, 2, 3 and 5 over vectors with a line in each lane.
 
 use super::rearrange::tiles;
+use crate::gemm::vector::{Float, Vector};
 use std::f64::consts::TAU;
 
 /// A float whose vectors are transformed.
-pub(super) trait Number: Copy + Default + Send + Sync + PartialEq + 'static {
+pub(super) trait Number: Float {
     /// Bits that are moved.
     type Bits: tiles::Transpose;
-    fn from_f64(x: f64) -> Self;
 }
 
 impl Number for f32 {
     type Bits = u32;
-    fn from_f64(x: f64) -> f32 {
-        x as f32
-    }
 }
 
 impl Number for f64 {
     type Bits = u64;
-    fn from_f64(x: f64) -> f64 {
-        x
-    }
 }
 
 /// A vector with a line in each lane. That the machine has the instruction set is the safety condition of all methods.
-pub(super) trait Lane: Copy {
-    type Elem: Number;
-    const L: usize;
-    unsafe fn load(p: *const Self::Elem) -> Self;
-    unsafe fn store(self, p: *mut Self::Elem);
-    unsafe fn splat(x: Self::Elem) -> Self;
-    unsafe fn add(self, b: Self) -> Self;
+pub(super) trait Lane: Vector<Elem: Number> {
     unsafe fn sub(self, b: Self) -> Self;
-    unsafe fn mul(self, b: Self) -> Self;
-    /// `self·b + c`
-    unsafe fn fma(self, b: Self, c: Self) -> Self;
     /// `c - self·b`
-    unsafe fn fnma(self, b: Self, c: Self) -> Self;
+    unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self;
 }
 
 mod x86 {
@@ -45,105 +30,25 @@ mod x86 {
     use std::arch::x86_64::*;
 
     macro_rules! lane {
-        ($v:ty, $t:ty, $l:literal, $load:ident, $store:ident, $splat:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident, $fnma:ident) => {
+        ($v:ty, $sub:ident, $fnma:ident) => {
             impl Lane for $v {
-                type Elem = $t;
-                const L: usize = $l;
-                #[inline(always)]
-                unsafe fn load(p: *const $t) -> Self {
-                    // SAFETY: the caller vouches for a vector at `p` and for the instructions, here and below.
-                    unsafe { $load(p) }
-                }
-                #[inline(always)]
-                unsafe fn store(self, p: *mut $t) {
-                    // SAFETY: as above.
-                    unsafe { $store(p, self) }
-                }
-                #[inline(always)]
-                unsafe fn splat(x: $t) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $splat(x) }
-                }
-                #[inline(always)]
-                unsafe fn add(self, b: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $add(self, b) }
-                }
                 #[inline(always)]
                 unsafe fn sub(self, b: Self) -> Self {
-                    // SAFETY: as above.
+                    // SAFETY: the caller vouches for the instructions, here and below.
                     unsafe { $sub(self, b) }
                 }
                 #[inline(always)]
-                unsafe fn mul(self, b: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $mul(self, b) }
-                }
-                #[inline(always)]
-                unsafe fn fma(self, b: Self, c: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $fma(self, b, c) }
-                }
-                #[inline(always)]
-                unsafe fn fnma(self, b: Self, c: Self) -> Self {
+                unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self {
                     // SAFETY: as above.
                     unsafe { $fnma(self, b, c) }
                 }
             }
         };
     }
-    lane!(
-        __m512,
-        f32,
-        16,
-        _mm512_loadu_ps,
-        _mm512_storeu_ps,
-        _mm512_set1_ps,
-        _mm512_add_ps,
-        _mm512_sub_ps,
-        _mm512_mul_ps,
-        _mm512_fmadd_ps,
-        _mm512_fnmadd_ps
-    );
-    lane!(
-        __m512d,
-        f64,
-        8,
-        _mm512_loadu_pd,
-        _mm512_storeu_pd,
-        _mm512_set1_pd,
-        _mm512_add_pd,
-        _mm512_sub_pd,
-        _mm512_mul_pd,
-        _mm512_fmadd_pd,
-        _mm512_fnmadd_pd
-    );
-    lane!(
-        __m256,
-        f32,
-        8,
-        _mm256_loadu_ps,
-        _mm256_storeu_ps,
-        _mm256_set1_ps,
-        _mm256_add_ps,
-        _mm256_sub_ps,
-        _mm256_mul_ps,
-        _mm256_fmadd_ps,
-        _mm256_fnmadd_ps
-    );
-    lane!(
-        __m256d,
-        f64,
-        4,
-        _mm256_loadu_pd,
-        _mm256_storeu_pd,
-        _mm256_set1_pd,
-        _mm256_add_pd,
-        _mm256_sub_pd,
-        _mm256_mul_pd,
-        _mm256_fmadd_pd,
-        _mm256_fnmadd_pd
-    );
+    lane!(__m512, _mm512_sub_ps, _mm512_fnmadd_ps);
+    lane!(__m512d, _mm512_sub_pd, _mm512_fnmadd_pd);
+    lane!(__m256, _mm256_sub_ps, _mm256_fnmadd_ps);
+    lane!(__m256d, _mm256_sub_pd, _mm256_fnmadd_pd);
 }
 
 /// Real and imaginary parts.
@@ -153,8 +58,8 @@ pub(super) type Z<V> = (V, V);
 pub(super) unsafe fn get<V: Lane>(x: *const V::Elem, k: usize) -> Z<V> {
     // SAFETY: the caller vouches for element `k`.
     unsafe {
-        let at = x.add(2 * k * V::L);
-        (V::load(at), V::load(at.add(V::L)))
+        let at = x.add(2 * k * V::LANES);
+        (V::load(at), V::load(at.add(V::LANES)))
     }
 }
 
@@ -162,9 +67,9 @@ pub(super) unsafe fn get<V: Lane>(x: *const V::Elem, k: usize) -> Z<V> {
 pub(super) unsafe fn put<V: Lane>(y: *mut V::Elem, k: usize, z: Z<V>) {
     // SAFETY: the caller vouches for element `k`.
     unsafe {
-        let at = y.add(2 * k * V::L);
+        let at = y.add(2 * k * V::LANES);
         z.0.store(at);
-        z.1.store(at.add(V::L));
+        z.1.store(at.add(V::LANES));
     }
 }
 
@@ -191,7 +96,7 @@ pub(super) unsafe fn quarter<V: Lane>(a: Z<V>, d: Z<V>) -> [Z<V>; 2] {
 #[inline(always)]
 pub(super) unsafe fn times<V: Lane>(a: Z<V>, w: Z<V>) -> Z<V> {
     // SAFETY: as above.
-    unsafe { (a.1.fnma(w.1, a.0.mul(w.0)), a.0.fma(w.1, a.1.mul(w.0))) }
+    unsafe { (a.1.neg_mul_add(w.1, a.0.mul(w.0)), a.0.mul_add(w.1, a.1.mul(w.0))) }
 }
 
 /// The transform of four elements.
@@ -215,7 +120,7 @@ unsafe fn small<V: Lane, const R: usize>(a: [Z<V>; R]) -> [Z<V>; R] {
         let k = |x: f64| V::splat(V::Elem::from_f64(x));
         let scaled = |z: Z<V>, f: V| (z.0.mul(f), z.1.mul(f));
         // `f·z + c`
-        let and = |z: Z<V>, f: V, c: Z<V>| (z.0.fma(f, c.0), z.1.fma(f, c.1));
+        let and = |z: Z<V>, f: V, c: Z<V>| (z.0.mul_add(f, c.0), z.1.mul_add(f, c.1));
         match R {
             2 => (b[0], b[1]) = (plus(a[0], a[1]), less(a[0], a[1])),
             3 => {

@@ -82,7 +82,7 @@ fn joined(q: usize, _: Round) -> Vec<Case> {
 }
 
 /// Short rows reduced, and elements so far apart, of 4 and 8 bytes.
-fn apart(q: usize, _: Round) -> Vec<Case> {
+fn strided(q: usize, _: Round) -> Vec<Case> {
     let mut all = vec![];
     for d in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         all.extend(cases(q, reductions(&[1000, q], &[1], d)));
@@ -197,7 +197,7 @@ fn scan(q: usize, _: Round) -> Vec<Case> {
 
 pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("kernel.parts", joined),
-    ("codegen.near", apart),
+    ("codegen.near", strided),
     ("codegen.lanes", lanes),
     ("codegen.copies", lanes),
     ("kernel.buffers", |q, round| vec![many(q, round.divide(q + 1, 2))]),

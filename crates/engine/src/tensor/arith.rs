@@ -87,8 +87,8 @@ pub(super) fn modulo(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value
     let r = b.binary(Binary::Rem, x, y)?;
     let zero = b.full_like(r, 0.0)?;
     let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
-    let (some, apart) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
-    let fix = b.binary(Binary::And, some, apart)?;
+    let (some, differ) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
+    let fix = b.binary(Binary::And, some, differ)?;
     let moved = b.add(r, y)?;
     b.select(fix, moved, r)
 }
@@ -340,7 +340,7 @@ impl Tensor {
             OperandRef::Tensor(t) => Some(t.dtype()),
             OperandRef::Number(_) => None,
         };
-        // Beside a tensor a number has its dtype, beside a number that of a float if either is one.
+        // Next to a tensor a number has its dtype, next to a number that of a float if either is one.
         let floats = [&a, &b].iter().any(|t| matches!(t, OperandRef::Number(Number::Float(_))));
         let like = given(&a).or(given(&b)).unwrap_or(if floats { DType::F32 } else { DType::I64 });
         let tensors = [&a, &b].into_iter().filter_map(|t| match t {

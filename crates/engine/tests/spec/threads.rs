@@ -48,7 +48,7 @@ fn threads_share_an_engine_and_see_their_own_program() {
 }
 
 #[test]
-fn two_engines_run_beside_each_other() {
+fn two_engines_run_concurrently() {
     let (a, b) = (engine(), engine());
     let expected = work(&engine(), 1, 20);
     thread::scope(|s| {

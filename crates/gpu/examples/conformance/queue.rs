@@ -6,12 +6,9 @@ use crate::sizes::chain;
 use compiler::{Backend, Bindings, Options};
 use gpu::cuda::Cuda;
 use ir::{Build, Builder, DType, Graph, Literal, Type, Unary};
+use oracle::backend::{QUEUE, Work};
 use oracle::{Fill, Rng};
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
@@ -30,120 +27,11 @@ fn chained(n: usize) -> Graph {
 
 pub(crate) fn queue(device: Device, report: &mut Report) {
     let backend = device.backend();
-    report.check("results of work that is dropped", || dropped(backend), String::new);
-    report.check("reads that are awaited", || awaited(backend), String::new);
-    report.check("a long run of submissions", || many(backend), String::new);
+    for (name, check) in QUEUE {
+        report.check(name, || check(backend, &Work::LARGE).map(|_| ()), String::new);
+    }
     report.check("threads", || threads(backend), String::new);
-    report.check("copies and parts of buffers", || copies(backend), String::new);
-    report.check("timings", || timings(backend), String::new);
-    report.check("runs in an arena of the caller's", || ranges(backend), String::new);
     report.check("buffers of another device", || foreign(&device), String::new);
-}
-
-/// Buffers go out of scope while work that uses them is under way, and others take their memory.
-fn dropped(backend: &dyn Backend) -> Result<(), String> {
-    let graph = chained(1 << 20);
-    let exe = load(backend, &graph, &Options::default())?;
-    let t = Type::new(DType::F32, &[1 << 20]);
-    let inputs: Vec<Literal> = (0..4).map(|k| filled(&t, k)).collect();
-    let want: Vec<Vec<Literal>> = inputs
-        .iter()
-        .map(|x| {
-            let mut b = bind(backend, &*exe, std::slice::from_ref(x))?;
-            exe.run(&mut b).map_err(text)?;
-            outputs(&b, exe.program())
-        })
-        .collect::<Result<_, _>>()?;
-    for round in 0..50 {
-        let k = round % 4;
-        let x = backend.alloc(t.bytes()).map_err(text)?;
-        x.write(0, inputs[k].bytes()).map_err(text)?;
-        let y = backend.alloc(t.bytes()).map_err(text)?;
-        let mut first = Bindings { inputs: vec![x], outputs: vec![y.clone()] };
-        let _unwaited = exe.submit(&mut first).map_err(text)?;
-        drop(first);
-        // The input's memory goes to this one, which is overwritten at once.
-        let z = backend.alloc(t.bytes()).map_err(text)?;
-        z.write(0, &vec![0xff; t.bytes()]).map_err(text)?;
-        let mut got = vec![0; t.bytes()];
-        y.read(0, &mut got).map_err(text)?;
-        let got = Literal::from_bytes(t.clone(), &got).ok_or("size")?;
-        same_bits(&[got], &want[k], "a dropped run")?;
-    }
-    Ok(())
-}
-
-struct Count(AtomicUsize, std::thread::Thread);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        self.1.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Count(AtomicUsize::new(0), std::thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(x) => return x,
-            Poll::Pending => std::thread::park_timeout(std::time::Duration::from_secs(10)),
-        }
-    }
-}
-
-fn awaited(backend: &dyn Backend) -> Result<(), String> {
-    let exe = load(backend, &chained(1 << 18), &Options::default())?;
-    let t = Type::new(DType::F32, &[1 << 18]);
-    let mut b = bind(backend, &*exe, &[filled(&t, 3)])?;
-    exe.run(&mut b).map_err(text)?;
-    let want = outputs(&b, exe.program())?;
-    for _ in 0..20 {
-        let fence = exe.submit(&mut b).map_err(text)?;
-        let early = b.outputs[0].read_later(0, t.bytes()).map_err(text)?;
-        let part = b.outputs[0].read_later(400, 4000).map_err(text)?;
-        let forgotten = b.outputs[0].read_later(0, t.bytes()).map_err(text)?;
-        drop(forgotten);
-        let got = block_on(early).map_err(text)?;
-        if got != want[0].bytes() {
-            return Err("an awaited read gives other bytes".into());
-        }
-        if part.wait().map_err(text)? != want[0].bytes()[400..4400] {
-            return Err("a part that is read later gives other bytes".into());
-        }
-        block_on(fence.clone()).map_err(text)?;
-        if !fence.is_done() {
-            return Err("a fence that was awaited is not done".into());
-        }
-    }
-    Ok(())
-}
-
-fn many(backend: &dyn Backend) -> Result<(), String> {
-    let mut b = Builder::new();
-    let x = b.input(DType::F32, &[1000]);
-    let y = b.offset(x, 1.0).expect("it type-checks");
-    let graph = b.finish(&[y]);
-    let exe = load(backend, &graph, &Options { donate: vec![(0, 0)], ..Options::default() })?;
-    let mut b = bind(backend, &*exe, &[Literal::zeros(Type::new(DType::F32, &[1000]))])?;
-    let donated = !exe.program().donated.is_empty();
-    for _ in 0..5000 {
-        let _unwaited = exe.submit(&mut b).map_err(text)?;
-        if !donated {
-            std::mem::swap(&mut b.inputs, &mut b.outputs);
-        }
-    }
-    backend.synchronize().map_err(text)?;
-    let last = if donated { &b.outputs[0] } else { &b.inputs[0] };
-    let mut got = vec![0; 4000];
-    last.read(0, &mut got).map_err(text)?;
-    let got = Literal::from_bytes(Type::new(DType::F32, &[1000]), &got).ok_or("size")?;
-    match got.scalars().all(|s| s.to_f64() == 5000.0) {
-        true => Ok(()),
-        false => Err(format!("5000 additions of one gave {}", got.get(0))),
-    }
 }
 
 fn threads(backend: &dyn Backend) -> Result<(), String> {
@@ -171,7 +59,7 @@ fn threads(backend: &dyn Backend) -> Result<(), String> {
                 let want = outputs(&b, exe.program())?;
                 for _ in 0..30 {
                     exe.run(&mut b).map_err(text)?;
-                    same_bits(&want, &outputs(&b, exe.program())?, "a run beside others")?;
+                    same_bits(&want, &outputs(&b, exe.program())?, "a run concurrent with others")?;
                 }
                 Ok(())
             }
@@ -179,61 +67,6 @@ fn threads(backend: &dyn Backend) -> Result<(), String> {
         let all: Vec<_> = (0..4).map(|k| scope.spawn(work(k))).collect();
         all.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())))
     })
-}
-
-fn copies(backend: &dyn Backend) -> Result<(), String> {
-    for bytes in [0usize, 1, 3, 4096, 1 << 20, (40 << 20) + 13] {
-        let data: Vec<u8> = (0..bytes).map(|i| (i * 31 % 251) as u8).collect();
-        let (a, b) = (backend.alloc(bytes).map_err(text)?, backend.alloc(bytes).map_err(text)?);
-        a.write(0, &data).map_err(text)?;
-        backend.copy(&*a, &*b, bytes).map_err(text)?;
-        let mut got = vec![0; bytes];
-        b.read(0, &mut got).map_err(text)?;
-        if got != data {
-            return Err(format!("a copy of {bytes} bytes"));
-        }
-        if bytes > 100 {
-            a.write(17, &[9; 50]).map_err(text)?;
-            a.read(10, &mut got[..60]).map_err(text)?;
-            if got[7..57] != [9; 50] || got[..7] != data[10..17] {
-                return Err(format!("a part of {bytes} bytes"));
-            }
-        }
-        let beyond =
-            a.read(bytes, &mut [0]).is_err() && a.write(bytes, &[0]).is_err() && a.read_later(bytes, 1).is_err();
-        if !beyond {
-            return Err(format!("reading beyond {bytes} bytes is no error"));
-        }
-    }
-    Ok(())
-}
-
-fn timings(backend: &dyn Backend) -> Result<(), String> {
-    let exe = load(backend, &chained(1 << 22), &Options::default())?;
-    let mut b = bind(backend, &*exe, &[filled(&Type::new(DType::F32, &[1 << 22]), 1)])?;
-    let found = exe.run_timed(&mut b).map_err(text)?;
-    println!("timings {found:?}");
-    let ok = !found.is_empty() && found.iter().all(|t| t.calls > 0 && t.time.as_secs_f64() > 0.0);
-    if ok { Ok(()) } else { Err(format!("{found:?}")) }
-}
-
-fn ranges(backend: &dyn Backend) -> Result<(), String> {
-    let n = 64;
-    let mut b = Builder::new();
-    let (x, w) = (b.input(DType::F32, &[n, n]), b.input(DType::F32, &[n, n]));
-    let y = b.matmul(x, w).and_then(|y| b.unary(Unary::Tanh, y)).and_then(|y| b.matmul(y, w)).map_err(text)?;
-    let graph = b.finish(&[y]);
-    let exe = load(backend, &graph, &Options::default())?;
-    let t = Type::new(DType::F32, &[n, n]);
-    let mut b = bind(backend, &*exe, &[filled(&t, 1), filled(&t, 2)])?;
-    exe.run(&mut b).map_err(text)?;
-    let want = outputs(&b, exe.program())?;
-    let mut arena = backend.alloc(exe.arena_bytes()).map_err(text)?;
-    let arena = Arc::get_mut(&mut arena).ok_or("an arena that someone else has")?;
-    for k in 0..exe.program().steps.len() {
-        exe.run_in(&mut b, arena, k..k + 1).map_err(text)?;
-    }
-    same_bits(&want, &outputs(&b, exe.program())?, "step by step")
 }
 
 fn foreign(device: &Device) -> Result<(), String> {

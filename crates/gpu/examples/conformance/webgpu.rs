@@ -1,4 +1,4 @@
-//! What a WebGPU device promises beside numbers: a lost one is an error and a new one works, memory that isn't there is refused
+//! What a WebGPU device promises besides numbers: a lost one is an error and a new one works, memory that isn't there is refused
 //! with its size, a thousand steps leave nothing behind.
 
 use crate::Arguments;

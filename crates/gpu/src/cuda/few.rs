@@ -12,7 +12,7 @@ use ir::DType;
 pub const THREADS: u32 = 128;
 /// Rows that the other side may have.
 const FEW: usize = 4;
-/// Loads on their way for each column, beside those that are being multiplied.
+/// Loads on their way for each column, besides those that are being multiplied.
 const AHEAD: usize = 2;
 /// Blocks that keep the device busy.
 const BUSY: usize = 256;

@@ -23,5 +23,5 @@ pub use print::{FLAGS, PRELUDE, function, print};
 pub use radix::Radix;
 pub use running::Running;
 #[cfg(feature = "cuda")]
-pub use runtime::{Collectives, Cuda, CudaBuffer, Offline, Usage, find_library};
+pub use runtime::{Cuda, CudaBuffer, Offline, Usage, find_library};
 pub use template::{Arg, Call, Routine};

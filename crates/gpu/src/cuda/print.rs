@@ -67,7 +67,7 @@ impl Printer<'_> {
         let mut args = Vec::new();
         let mut shared = String::new();
         // Where nothing that is written is reached by another name, loads may move.
-        let restrict = if k.apart { " __restrict__" } else { "" };
+        let restrict = if k.noalias { " __restrict__" } else { "" };
         for (i, m) in k.memory.iter().enumerate() {
             let t = stored(m.dtype);
             match m.space {

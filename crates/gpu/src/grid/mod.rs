@@ -75,7 +75,7 @@ pub struct Kernel {
     /// Blocks at most. With fewer blocks than work each runs several times.
     pub max_blocks: u32,
     /// Whether nothing that is written is memory of another argument too.
-    pub apart: bool,
+    pub noalias: bool,
     /// What each thread runs.
     pub body: Vec<Stmt>,
 }

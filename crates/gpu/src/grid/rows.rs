@@ -75,11 +75,11 @@ impl Held {
         let class = facts.classes[buf.0 as usize];
         let own = self.element(facts, buf, index);
         self.known.retain(|(k, _)| {
-            let apart = own.as_ref().is_some_and(|e| {
+            let disjoint = own.as_ref().is_some_and(|e| {
                 let alike = k.stride == e.stride && k.rest == e.rest && k.length == e.length && k.turn.is_some();
                 alike && k.turn != e.turn && super::shape::same_size(facts, k.buf, e.buf)
             });
-            facts.classes[k.buf.0 as usize] != class || apart
+            facts.classes[k.buf.0 as usize] != class || disjoint
         });
     }
 }

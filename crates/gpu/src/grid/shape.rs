@@ -218,9 +218,9 @@ fn injective(facts: &Facts<'_>, l: &Loop, store: &Site, form: &Linear) -> bool {
     strides.sort_unstable();
     let mut span = 0u128;
     strides.iter().all(|&(stride, n)| {
-        let apart = stride > span;
+        let disjoint = stride > span;
         span = span.saturating_add(stride.saturating_mul(n - 1));
-        apart
+        disjoint
     })
 }
 

@@ -168,7 +168,7 @@ impl Sizes<'_> {
             Some(result) => {
                 let n = rows * places;
                 parts.product(shape(1, n, 0, [0, n as isize, 1]), [weights, (windows, 0), (result, 0)]);
-                parts.rows("images apart", self.outs * n, |w, flat| {
+                parts.rows("images one by one", self.outs * n, |w, flat| {
                     let (from, to) = (w.read(result, op.out), w.change(Mem::Out(0), op.out));
                     // In the order of the result.
                     let at = w.coordinates(flat, &[rows, self.outs, places]);

@@ -89,17 +89,17 @@ pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from:
         sizes,
         updates: strides(&updates.shape),
     };
-    // Equal or apart: slices begin at different places only along axes where they have one element.
-    let apart = op.dims.index_map.iter().all(|&a| s.sizes[a] == 1);
-    let entries = if apart { s.batch.iter().product() } else { updates.numel() };
+    // Equal or disjoint: slices begin at different places only along axes where they have one element.
+    let disjoint = op.dims.index_map.iter().all(|&a| s.sizes[a] == 1);
+    let entries = if disjoint { s.batch.iter().product() } else { updates.numel() };
     let width = updates.numel() / entries;
     let targets = parts.temp(DType::I32, entries);
-    s.targets(parts, targets, entries, apart, updates, ids);
+    s.targets(parts, targets, entries, disjoint, updates, ids);
     let alone = s.batch.iter().product::<usize>() == 1;
     let lines = Lines { count: 1, length: entries, stride: 1 };
     let order = if alone { None } else { Some(order(parts, &[(targets, DType::I32)], lines, false, means)?) };
     let counts = order.map(|order| s.counts(parts, targets, order, entries));
-    s.apply(parts, targets, order.zip(counts), (entries, width), apart, updates);
+    s.apply(parts, targets, order.zip(counts), (entries, width), disjoint, updates);
     Some(())
 }
 
@@ -148,11 +148,11 @@ impl Sizes<'_> {
     }
 
     /// Where each slice, or each element, goes; -1 for those that go nowhere.
-    fn targets(&self, parts: &mut Parts, to: Mem, entries: usize, apart: bool, updates: &Type, wide: DType) {
+    fn targets(&self, parts: &mut Parts, to: Mem, entries: usize, disjoint: bool, updates: &Type, wide: DType) {
         parts.rows("where updates go", entries, |w, flat| {
             let ids = w.read(self.from.ids, self.indices.dtype);
             let to = w.write(to, DType::I32);
-            let (batch, mut inside_slice) = match apart {
+            let (batch, mut inside_slice) = match disjoint {
                 true => (w.coordinates(flat, &self.batch), Vec::new()),
                 false => {
                     let at = w.coordinates(flat, &updates.shape);
@@ -225,8 +225,8 @@ impl Sizes<'_> {
     }
 
     /// Which element of the updates the element `within` of an entry is.
-    fn update(&self, w: &mut Writer, entry: Reg, within: &[Reg], apart: bool) -> Reg {
-        if !apart {
+    fn update(&self, w: &mut Writer, entry: Reg, within: &[Reg], disjoint: bool) -> Reg {
+        if !disjoint {
             return entry;
         }
         let mut terms = Vec::new();
@@ -253,7 +253,7 @@ impl Sizes<'_> {
         targets: Mem,
         ordered: Option<(Mem, Mem)>,
         (entries, width): (usize, usize),
-        apart: bool,
+        disjoint: bool,
         updates: &Type,
     ) {
         let d = self.operand.dtype;
@@ -264,7 +264,7 @@ impl Sizes<'_> {
             let to = w.change(Mem::Out(0), d);
             let lists = ordered.map(|(order, counts)| (w.read(order, DType::I32), w.read(counts, DType::I32)));
             let mut shape = vec![entries];
-            if apart {
+            if disjoint {
                 shape.extend(&self.slice);
             }
             let at = w.coordinates(flat, &shape);
@@ -282,13 +282,13 @@ impl Sizes<'_> {
             let mut goes = w.compare_to(Compare::Ge, target, 0);
             let base = w.clamped(target, self.operand.numel());
             let mut terms = vec![(base, 1)];
-            if apart {
+            if disjoint {
                 terms.extend(within.iter().zip(&self.walked).map(|(r, &a)| (*r, steps[a])));
             }
             let there = w.sum(&terms, 0);
             let there = w.clamped(there, self.operand.numel());
             let new = |w: &mut Writer, e: Reg| {
-                let u = self.update(w, e, &within, apart);
+                let u = self.update(w, e, &within, disjoint);
                 let u = w.clamped(u, size);
                 let v = w.load(news, affine(&[(u, 1)], 0));
                 w.to(self.acc, v)

@@ -134,10 +134,10 @@ pub(super) fn order(
     sort_chunks(parts, keys, &by, lines, chunk, (order, &kept));
     let mut merged = 2 * chunk;
     while merged / 2 < n {
-        let mut apart = merged / 2;
-        while apart >= chunk {
-            compare_apart(parts, &by, lines, (merged, apart), order, &kept);
-            apart /= 2;
+        let mut distance = merged / 2;
+        while distance >= chunk {
+            compare_distant(parts, &by, lines, (merged, distance), order, &kept);
+            distance /= 2;
         }
         finish_chunks(parts, &by, lines, chunk, order, &kept);
         merged *= 2;
@@ -203,7 +203,7 @@ impl By<'_> {
         w.store_masked(places, j, a.place, swap);
     }
 
-    /// Comparisons inside a chunk of which the first `limit` (i32) elements exist: from merges of `merged` elements that are `apart`
+    /// Comparisons inside a chunk of which the first `limit` (i32) elements exist: from merges of `merged` elements that are `distance`
     /// at first, for so many rounds.
     fn network(
         &self,
@@ -211,30 +211,30 @@ impl By<'_> {
         memory: (&[Buf], Buf),
         chunk: usize,
         limit: Reg,
-        (merged, apart, rounds): (usize, usize, u32),
+        (merged, distance, rounds): (usize, usize, u32),
     ) {
         if rounds == 0 {
             return;
         }
         let i32_ = DType::I32;
-        let init = [w.int(i32_, merged as i64), w.int(i32_, apart as i64)];
+        let init = [w.int(i32_, merged as i64), w.int(i32_, distance as i64)];
         let round = w.var();
         let phis = [w.reg(i32_), w.reg(i32_)];
-        let [merged, apart] = phis;
+        let [merged, distance] = phis;
         w.begin();
         let (one, two) = (w.int(i32_, 1), w.int(i32_, 2));
-        let below = w.binary(Binary::Sub, apart, one);
-        let twice = w.binary(Binary::Add, apart, apart);
+        let below = w.binary(Binary::Sub, distance, one);
+        let twice = w.binary(Binary::Add, distance, distance);
         let mirrored = w.compare(Compare::Eq, twice, merged);
         let pair = w.var();
         w.begin();
         let t = w.var_value(pair);
         let t = w.cast(i32_, t);
-        // Pairs are (2t - r, 2t - r + apart), or mirrored (2t - r, 2t - 3r + 2 apart - 1), where r is t modulo `apart`.
+        // Pairs are (2t - r, 2t - r + distance), or mirrored (2t - r, 2t - 3r + 2 distance - 1), where r is t modulo `distance`.
         let r = w.binary(Binary::And, t, below);
         let t2 = w.binary(Binary::Add, t, t);
         let i = w.binary(Binary::Sub, t2, r);
-        let plain = w.binary(Binary::Add, i, apart);
+        let plain = w.binary(Binary::Add, i, distance);
         let r2 = w.binary(Binary::Add, r, r);
         let start = w.binary(Binary::Sub, i, r2);
         let end = w.binary(Binary::Sub, twice, one);
@@ -244,8 +244,8 @@ impl By<'_> {
         let (i, j) = (w.clamped(i, chunk), w.clamped(j, chunk));
         self.exchange(w, memory, [i, j], there);
         close(w, pair, LoopKind::Vector, chunk / 2);
-        let more = w.compare(Compare::Gt, apart, one);
-        let half = w.binary(Binary::Div, apart, two);
+        let more = w.compare(Compare::Gt, distance, one);
+        let half = w.binary(Binary::Div, distance, two);
         let doubled = w.binary(Binary::Add, merged, merged);
         let next = [w.select(more, merged, doubled), w.select(more, half, merged)];
         let body = w.end();
@@ -364,11 +364,11 @@ fn sort_chunks(
 }
 
 /// Compares elements that are a chunk apart or more.
-fn compare_apart(
+fn compare_distant(
     parts: &mut Parts,
     by: &By<'_>,
     lines: Lines,
-    (merged, apart): (usize, usize),
+    (merged, distance): (usize, usize),
     order: Mem,
     kept: &[Mem],
 ) {
@@ -378,15 +378,15 @@ fn compare_apart(
         let keys: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.change(*m, *d)).collect();
         let line = w.var_value(line);
         let start = w.sum(&[(line, lines.length as i64)], 0);
-        let below = w.int(DType::I64, apart as i64 - 1);
+        let below = w.int(DType::I64, distance as i64 - 1);
         let pair = w.var();
         w.begin();
         let t = w.var_value(pair);
         let r = w.binary(Binary::And, t, below);
         let i = w.sum(&[(t, 2), (r, -1)], 0);
-        let j = match merged == 2 * apart {
+        let j = match merged == 2 * distance {
             true => w.sum(&[(t, 2), (r, -3)], merged as i64 - 1),
-            false => w.sum(&[(i, 1)], apart as i64),
+            false => w.sum(&[(i, 1)], distance as i64),
         };
         let there = w.compare_to(Compare::Lt, j, lines.length as i64);
         let (i, j) = (w.clamped(i, lines.length), w.clamped(j, lines.length));
@@ -412,7 +412,7 @@ fn finish_chunks(parts: &mut Parts, by: &By<'_>, lines: Lines, chunk: usize, ord
             let v = load(w, places, index(t), there, DType::I32);
             w.store(own_places, t, v);
         });
-        // No merge here begins with a mirrored half: `merged` is never twice `apart`.
+        // No merge here begins with a mirrored half: `merged` is never twice `distance`.
         by.network(w, (&scratch, own_places), chunk, own.limit, (4 * chunk, chunk / 2, chunk.ilog2()));
         own.each(w, lines, chunk, |w, t, there| {
             for (k, to) in keys.iter().enumerate() {

@@ -58,7 +58,7 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
         }
     }
     // Where lanes pass data to each other through memory that is not shared.
-    let passes = !k.apart
+    let passes = !k.noalias
         || k.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
         || k.memory.iter().any(|m| m.space == Space::Global(Access::ReadWrite));
     let mut p = Printer {

@@ -26,6 +26,7 @@ pub fn target(buffers: usize, binding: usize) -> Target {
         name: "wgpu",
         dtypes: DTYPES,
         index: DType::I32,
+        host_memory: false,
         kernel: KernelLimits {
             buffers,
             reads: buffers - 1,

@@ -51,7 +51,7 @@ fn finite_max(b: &mut Builder, x: Value) -> Result<Value> {
 }
 
 /// The log-sum-exp of every row in two parts whose sum it is: the row's maximum, and the logarithm of the sum behind it.
-/// A large maximum takes the digits of the other, so what can keeps them apart. Beside them `x - max`.
+/// A large maximum takes the digits of the other, so what can keeps them separate. With them `x - max`.
 pub(super) struct LogSumExp {
     pub(super) max: Value,
     pub(super) log: Value,

@@ -32,7 +32,7 @@ pub enum CollectiveKind {
         dim: usize,
         /// Whether it is one value for all.
         same: bool,
-        /// Tells apart gathers of one value that are to happen again rather than be kept.
+        /// Distinguishes gathers of one value that are to happen again rather than be kept.
         turn: usize,
     },
     /// The sum's part along `dim` that is the rank's.
@@ -61,7 +61,7 @@ pub enum CollectiveKind {
     Index,
 }
 
-/// A collective over axes of a mesh.
+/// A collective over axes of a mesh, inside of a `shard_map`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collective {
     /// What it does.

@@ -22,7 +22,7 @@ pub enum Derivative {
     Jvp(Arc<Graph>),
 }
 
-/// A named function.
+/// A named function that a backend may claim; results after the first `public` are for its derivative.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Composite {
     /// What backends know it by.
@@ -287,7 +287,7 @@ fn batched_vjp(
     Ok(b.finish(&results))
 }
 
-/// The linear part of a composite with its own vjp: `(x.., y.., dx..) -> dy..`, linear in `dx`.
+/// `custom_linear(x.., y.., dx..)`: the linear part of a composite with its own vjp, between forward mode and that rule; linear in `dx`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CustomLinear {
     /// The composite it came from.

@@ -10,7 +10,7 @@ use crate::build::{Build, Builder, SplitGraph};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
-/// Runs the branch that the first operand names.
+/// `cond(index, x..)`: runs the branch that the first operand names, clamped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cond {
     /// At least one; all with the same operands and results.

@@ -104,7 +104,7 @@ pub(crate) fn known_places(flags: &[bool], want: bool) -> Vec<usize> {
     (0..flags.len()).filter(|&i| flags[i] == want).collect()
 }
 
-/// Calls a graph.
+/// Calls a graph; inlined when compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// What is called.

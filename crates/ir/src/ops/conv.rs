@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::scalar::{Binary, Scalar};
 use crate::types::{for_each_index, offset};
 
-/// A convolution.
+/// `conv(x, kernel)`: a convolution of `[N, C, ..]` by `[O, C/groups, ..]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
     /// How the kernel slides over the spatial axes.

@@ -5,7 +5,7 @@ use crate::build::{Build, Builder};
 use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar};
 
-/// Each element of the result combines all elements up to it.
+/// Each element of the result combines all elements up to it along an axis, or, `reverse`, from it on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cumulative {
     /// How elements are combined.

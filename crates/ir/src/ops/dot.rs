@@ -3,7 +3,7 @@
 use super::*;
 use crate::dtype::DType;
 
-/// Result axes are the batch axes, then the free axes of the left operand, then those of the right, each in order.
+/// `dot(a, b)`: a contraction. Result axes are the batch axes, then the free axes of the left operand, then those of the right, each in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dot {
     /// Batch axes of the left operand.

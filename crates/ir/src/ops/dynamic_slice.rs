@@ -65,7 +65,7 @@ fn batch_dims(rank: usize, operand_batched: bool) -> SliceDims {
     }
 }
 
-/// `dynamic_slice(x, start..)`: a slice of these sizes.
+/// `dynamic_slice(x, start..)`: a slice of these sizes; the start is moved so that it is inside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DynamicSlice {
     /// Size along each axis.
@@ -154,7 +154,7 @@ impl Rules for DynamicSlice {
     }
 }
 
-/// `dynamic_update_slice(x, update, start..)`: `x` with a slice replaced.
+/// `dynamic_update_slice(x, update, start..)`: `x` with a slice replaced; the start is moved so that it is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DynamicUpdateSlice;
 

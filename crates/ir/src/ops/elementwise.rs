@@ -596,7 +596,8 @@ impl Rules for Fma {
     }
 }
 
-/// Conversion to another dtype, as JAX converts.
+/// Conversion to another dtype, as JAX converts: to nearest even, integers saturate from floats and wrap from integers, overflow of fp8 is
+/// NaN or infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cast(pub DType);
 

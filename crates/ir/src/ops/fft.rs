@@ -22,7 +22,8 @@ pub enum FftKind {
     },
 }
 
-/// A discrete Fourier transform over some axes.
+/// `fft(re, im)`, `ifft(re, im)`, `rfft(x)`, `irfft(re, im)`: a discrete Fourier transform over some axes; a complex tensor is two real
+/// ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fft {
     /// Which transform.

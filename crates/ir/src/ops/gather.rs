@@ -32,7 +32,7 @@ impl GatherMode {
     }
 }
 
-/// Reads slices at computed places.
+/// `gather(x, indices)`: slices at computed places, by XLA's dimension numbers; one outside is moved inside, or filled with a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gather {
     /// How operand, indices and result belong together.

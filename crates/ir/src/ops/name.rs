@@ -4,7 +4,7 @@ use super::elementwise::batch_map;
 use super::*;
 use crate::attr::Attr;
 
-/// A value under a name (JAX's `checkpoint_name`). [`RematPolicy::Names`] reads it, and [`Name::apart`] stops fusion; tangents are not named.
+/// A value under a name (JAX's `checkpoint_name`). [`RematPolicy::Names`] reads it, and [`Name::nofuse`] stops fusion; tangents are not named.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     /// The name.
@@ -18,13 +18,13 @@ impl Name {
     }
 
     /// The name of a value that is to be computed by itself: compilers store it, and fuse nothing across it.
-    pub fn apart() -> Name {
-        Name::new("apart")
+    pub fn nofuse() -> Name {
+        Name::new("nofuse")
     }
 
-    /// Whether it keeps its value apart.
-    pub fn is_apart(&self) -> bool {
-        self.name == "apart"
+    /// Whether it stops fusion.
+    pub fn is_nofuse(&self) -> bool {
+        self.name == "nofuse"
     }
 }
 

@@ -32,7 +32,7 @@ fn place(axis: usize, wide: &Type, index: &Literal, n: usize) -> Option<usize> {
     (i < wide.shape[axis]).then(|| (outer * wide.shape[axis] + i) * inner + within)
 }
 
-/// `take_along(x, i)`: the result at `j` along the axis is `x` at `i[j]`.
+/// `take_along(x, i)`: the result at `j` along the axis is `x` at `i[j]`, or 0 outside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TakeAlong {
     /// The axis that indices run along.
@@ -103,7 +103,7 @@ impl Rules for TakeAlong {
     }
 }
 
-/// `put_along(x, i)`: zeros with each element `x[j]` added at `i[j]` along the axis.
+/// `put_along(x, i)`: zeros with each element `x[j]` added at `i[j]` along the axis; what is outside is dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PutAlong {
     /// The axis that indices run along.

@@ -69,7 +69,7 @@ impl ReduceKind {
     }
 }
 
-/// Reduces over axes, which disappear from the shape.
+/// Reduces over axes, which disappear from the shape; over nothing it gives the identity. Equal extrema share the gradient.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     /// How elements are combined.

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::scalar::{Binary, Scalar};
 use crate::types::{for_each_index, offset};
 
-/// Reduces every window to one element.
+/// Reduces every window to one element (pooling); padding counts as the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReduceWindow {
     /// How elements are combined.
@@ -21,7 +21,7 @@ impl ReduceWindow {
         [base, count, &self.window].iter().any(|s| s.contains(&0))
     }
 
-    /// The tangent of windows' products: windows are laid out one beside the other, and then it is that of `reduce`.
+    /// The tangent of windows' products: windows are laid out side by side, and then it is that of `reduce`.
     fn product_tangent(&self, cx: &mut dyn Cx, x: Value, d: Value, y: Value) -> Result<Value> {
         let count = cx.ty(y).shape;
         if self.empty(&cx.ty(x).shape, &count) {

@@ -27,7 +27,8 @@ impl Checkpoint {
     }
 }
 
-/// A loop over a leading axis.
+/// `scan([count,] consts.., carries.., xs..)`: a loop over a leading axis. `bounded` runs `count` iterations, `checkpoint` n keeps every
+/// n-th carry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scan {
     /// One iteration.

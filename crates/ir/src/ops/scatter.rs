@@ -55,7 +55,8 @@ pub enum ScatterMode {
     Drop,
 }
 
-/// Combines slices into an operand at computed places.
+/// `scatter(x, indices, updates)`: `x` with slices combined into it at computed places, in order, by XLA's dimension numbers; one outside
+/// is moved inside, or dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// How elements are combined.

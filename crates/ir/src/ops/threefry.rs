@@ -7,7 +7,7 @@ use super::*;
 use crate::dtype::DType;
 use crate::literal::Element;
 
-/// One block of Threefry-2x32 for each element; two results.
+/// `threefry2x32(k0, k1, x0, x1)`: one block of Threefry-2x32, JAX's random bits, for each element; two results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Threefry2x32;
 

@@ -12,7 +12,7 @@ use crate::dtype::DType;
 /// After this many iterations the interpreter gives up.
 const LIMIT: u64 = 1_000_000_000;
 
-/// A loop of unknown length.
+/// `while(consts.., carries..)`: a loop of unknown length; forward mode only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct While {
     /// Whether to go on.

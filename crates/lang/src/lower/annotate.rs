@@ -147,7 +147,7 @@ impl Lowerer<'_> {
     /// `@nofuse` and `@barrier`: the value is stored.
     pub(super) fn barrier(&mut self, notes: &[&Annotation], value: Value) -> Result<Value> {
         match find(notes, "nofuse").or_else(|| find(notes, "barrier")) {
-            Some(note) => self.b.one(Name::apart().into(), &[value]).map_err(|e| misfit(&e, note.span, "@nofuse")),
+            Some(note) => self.b.one(Name::nofuse().into(), &[value]).map_err(|e| misfit(&e, note.span, "@nofuse")),
             None => Ok(value),
         }
     }

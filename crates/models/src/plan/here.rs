@@ -1,9 +1,9 @@
 //! What a step takes on this machine, before ranks are started: one rank's programs run with the others' part of each collective left
 //! out, and a table of how long ranks take to talk here, which is measured as it is needed.
 //!
-//! Steps that go on beside a collective are found as the CPU finds them, and pipelines are simulated action by action. A rank computes
+//! Steps that go on concurrently with a collective are found as the CPU finds them, and pipelines are simulated action by action. A rank computes
 //! more slowly while others do, so its programs run on as many threads at once as there will be ranks. Talk between ranks of one machine
-//! is copying, which wants a core as well: only what cores are left over do is done beside the rest.
+//! is copying, which wants a core as well: only what cores are left over do is done concurrently.
 
 use super::{ADAM, Cost, DEVICES, Ground, Grounds, Job, absent, cost};
 use crate::error::{Error, Result};
@@ -311,13 +311,13 @@ impl Here {
         Ok(cost)
     }
 
-    /// A program's steps one after another, collectives beside them where they may be.
+    /// A program's steps one after another, collectives concurrently where they may be.
     fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<Spent> {
         let needed = cpu::needed(program);
         let mut spent = Spent::default();
         // How much of what is started cores that no rank has can do.
         let (cores, world) = (std::thread::available_parallelism().map_or(1, |n| n.get()), mesh.ranks());
-        let beside = (cores as f64 / world as f64 - 1.0).clamp(0.0, 1.0);
+        let overlapped = (cores as f64 / world as f64 - 1.0).clamp(0.0, 1.0);
         let (mut now, mut free) = (0.0f64, 0.0f64);
         let mut open: Vec<(usize, f64)> = Vec::new();
         for (k, step) in program.steps.iter().enumerate() {
@@ -330,8 +330,8 @@ impl Here {
             spent.talk += talk;
             match needed[k] {
                 Some(at) => {
-                    now += (1.0 - beside) * talk;
-                    free = free.max(now) + beside * talk;
+                    now += (1.0 - overlapped) * talk;
+                    free = free.max(now) + overlapped * talk;
                     open.push((at, free));
                 }
                 None => now += talk,
@@ -388,7 +388,7 @@ impl Here {
 /// Seconds of a collective, all groups of a world at once.
 fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
     let Talk { kind, world, group, started } = talk;
-    let axes = [MeshAxis::new("apart", world / group), MeshAxis::new("group", group)];
+    let axes = [MeshAxis::new("groups", world / group), MeshAxis::new("group", group)];
     let sizes: Vec<(&str, usize)> = axes.iter().map(|a| (a.name.as_str(), a.size)).collect();
     let mesh = Mesh::new(&sizes).map_err(failed)?;
     let ty = Type::new(DType::F32, &[group, bytes.div_ceil(4 * group)]);

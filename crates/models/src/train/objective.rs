@@ -11,12 +11,14 @@ use crate::error::{Error, Result};
 use crate::inject::adapted;
 use crate::last_row::before_head;
 use crate::model::Model;
+use dist::Comm;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, Recipe, Summing};
+use std::sync::Arc;
 use training::step::key_type;
 use training::{Objective, Trained};
 
-/// What is special about an objective.
+/// What is special about a run: its objective, and who it is shared with.
 #[derive(Clone, Copy, Default)]
 pub struct How<'a> {
     /// The token that divides documents which don't see each other.
@@ -38,6 +40,8 @@ pub struct How<'a> {
     /// A second model that is asked: a teacher, or the reference of preferences. Without one an adapter's own base is the
     /// reference, and otherwise the model as it begins.
     pub second: Option<&'a Model>,
+    /// The ranks that share the work as their mesh says; the backend must talk through the same communicator.
+    pub comm: Option<&'a Arc<Comm>>,
 }
 
 impl<'a> How<'a> {

@@ -310,9 +310,10 @@ impl<'a> Texts<'a> {
             chunks: settings.chunks,
             aim: settings.objective,
             second: teacher.as_ref(),
+            comm: comm.as_ref(),
             ..How::default()
         };
-        let trainer = Trainer::on(model, adapter, sizes, settings.adam(), &how, backend, comm.clone())?;
+        let trainer = Trainer::new(model, adapter, sizes, settings.adam(), &how, backend)?;
         let mut trainer = trainer.with_seed(settings.seed);
         let base = base.join().unwrap_or_else(|_| Err(Error::Input("the model could not be read".into())))?;
         let mut at = Saved { settings: settings.to_map(), data: source.fingerprint(), base, ..Saved::default() };

@@ -31,7 +31,7 @@ fn rows_of(aim: &Aim, rows: usize, seed: u64) -> Batch {
 }
 
 fn run_aim(how: &How<'_>, backend: &Cpu, comm: Option<Arc<Comm>>) -> (Ran, Vec<NamedTensor>) {
-    let made = Trainer::on(llama(&[]), None, SIZES, ADAM, how, backend, comm.clone());
+    let made = Trainer::new(llama(&[]), None, SIZES, ADAM, &How { comm: comm.as_ref(), ..*how }, backend);
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let mut losses = Vec::new();
     for step in 0..3 {
@@ -75,7 +75,8 @@ fn other_aims_have_the_losses_of_one_process() {
         let pipeline = Mesh::parse("pp=2").unwrap();
         let said = local::spawn(&pipeline, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            Ok(Trainer::on(llama(&[]), None, SIZES, ADAM, &how, &backend, Some(comm)).err().map(|e| e.to_string()))
+            let how = How { comm: Some(&comm), ..how };
+            Ok(Trainer::new(llama(&[]), None, SIZES, ADAM, &how, &backend).err().map(|e| e.to_string()))
         });
         let said = said.unwrap().remove(0).unwrap_or_default();
         assert!(

@@ -12,7 +12,8 @@ fn tokens_go_to_the_ranks_of_their_experts_alone() {
         let parsed = Mesh::parse(mesh).unwrap();
         let ran = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let made = Trainer::on(model(), None, SIZES, ADAM, &How::default(), &backend, Some(comm.clone()));
+            let how = How { comm: Some(&comm), ..How::default() };
+            let made = Trainer::new(model(), None, SIZES, ADAM, &how, &backend);
             let mut trainer = made.unwrap_or_else(|e| panic!("{mesh}: {e}"));
             let mut losses = Vec::new();
             for step in 0..2 {

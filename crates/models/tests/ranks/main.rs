@@ -87,7 +87,7 @@ fn steps(
 
 fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
     let cpu = Cpu::new(1);
-    steps(Trainer::new(model, None, sizes, ADAM, &cpu).unwrap(), sizes, (&cpu, None), 0..count)
+    steps(Trainer::new(model, None, sizes, ADAM, &How::default(), &cpu).unwrap(), sizes, (&cpu, None), 0..count)
 }
 
 fn on_mesh(
@@ -118,7 +118,8 @@ fn run_how(
                 let own = transports.lock().unwrap()[rank].take().unwrap();
                 let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
                 let backend = Cpu::new(1).with_communicator(comm.clone());
-                let made = Trainer::on(model(), None, sizes, ADAM, how, &backend, Some(comm.clone()));
+                let how = How { comm: Some(&comm), ..*how };
+                let made = Trainer::new(model(), None, sizes, ADAM, &how, &backend);
                 steps(made.unwrap_or_else(|e| panic!("{mesh}: {e}")), sizes, (&backend, Some(comm)), 0..count)
             })
         };
@@ -164,9 +165,9 @@ fn in_chunks(
     let mesh = Mesh::parse(mesh).unwrap();
     let ran = local::spawn(&mesh, |comm| {
         let backend = Cpu::new(1).with_communicator(comm.clone());
-        let how = How { chunks, ..How::default() };
-        let mut trainer = Trainer::on(model(), None, sizes, ADAM, &how, &backend, Some(comm.clone()))
-            .map_err(|e| dist::Error::Call(e.to_string()))?;
+        let how = How { chunks, comm: Some(&comm), ..How::default() };
+        let mut trainer =
+            Trainer::new(model(), None, sizes, ADAM, &how, &backend).map_err(|e| dist::Error::Call(e.to_string()))?;
         if let Some(state) = from {
             trainer.restore(state).map_err(|e| dist::Error::Call(e.to_string()))?;
         }
@@ -356,7 +357,8 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let made = Trainer::on(llama(&[]), None, sizes, ADAM, &How::default(), &backend, Some(comm));
+            let how = How { comm: Some(&comm), ..How::default() };
+            let made = Trainer::new(llama(&[]), None, sizes, ADAM, &how, &backend);
             Ok(made.err().map_or(String::new(), |e| e.to_string()))
         });
         for text in e.unwrap() {

@@ -89,9 +89,8 @@ fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String
             Some(comm) => Cpu::new(1).with_communicator(comm.clone()),
             None => Cpu::new(1),
         };
-        let how = How::default();
-        let mut trainer =
-            Trainer::on(model, Some(adapter), sizes, ADAM, &how, &backend, comm).map_err(|e| e.to_string())?;
+        let how = How { comm: comm.as_ref(), ..How::default() };
+        let mut trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &how, &backend).map_err(|e| e.to_string())?;
         let mut losses = Vec::new();
         for step in 0..3 {
             let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
@@ -231,9 +230,9 @@ fn what_can_not_be_is_refused_with_a_remedy() {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let how = How { chunks: *chunks, ..How::default() };
+            let how = How { chunks: *chunks, comm: Some(&comm), ..How::default() };
             let model = llama(&[("n_layers", 4)]);
-            let made = Trainer::on(model, None, *sizes, ADAM, &how, &backend, Some(comm));
+            let made = Trainer::new(model, None, *sizes, ADAM, &how, &backend);
             Ok(made.err().map_or(String::new(), |e| e.to_string()))
         });
         for text in e.unwrap() {

@@ -21,8 +21,8 @@ fn measured(
                 let own = transports.lock().unwrap()[rank].take().unwrap();
                 let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
                 let backend = Cpu::new(1).with_communicator(comm.clone());
-                let how = How::default();
-                let mut trainer = Trainer::on(model(), None, sizes, ADAM, &how, &backend, Some(comm)).unwrap();
+                let how = How { comm: Some(&comm), ..How::default() };
+                let mut trainer = Trainer::new(model(), None, sizes, ADAM, &how, &backend).unwrap();
                 let mut all = Vec::new();
                 for step in 0..count {
                     let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
@@ -155,9 +155,9 @@ fn buckets_and_overlap_save_time_on_a_slow_network() {
                     scope.spawn(move || {
                         let comm = Arc::new(comm);
                         let backend = Cpu::new(1).with_communicator(comm.clone());
-                        let how = How { bucket: Some(bucket), ..How::default() };
+                        let how = How { bucket: Some(bucket), comm: Some(&comm), ..How::default() };
                         let model = llama(&pairs);
-                        let mut trainer = Trainer::on(model, None, sizes, ADAM, &how, &backend, Some(comm)).unwrap();
+                        let mut trainer = Trainer::new(model, None, sizes, ADAM, &how, &backend).unwrap();
                         let mut best = f64::MAX;
                         for step in 0..8 {
                             let batch = batch(sizes.rows, sizes.seq, step as u64);

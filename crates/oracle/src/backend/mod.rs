@@ -5,8 +5,10 @@
 
 mod judge;
 mod promises;
+mod queue;
 
 pub use judge::{Verdict, agrees, bind, donations, equals, has_types, load, results, run};
+pub use queue::{QUEUE, QueueCheck, Work};
 
 use crate::random::{Options as Shape, Sample, exact, sample, shrink};
 use compiler::{Backend, Options};
@@ -105,6 +107,9 @@ pub fn suite(backend: &dyn Backend, what: &Suite) -> Report {
     }
     for (name, promise) in promises::ALL {
         report.add("promises", name, promise(backend).map(|()| Verdict::Judged));
+    }
+    for (name, check) in QUEUE {
+        report.add("queue", name, check(backend, &Work::SMALL));
     }
     report
 }

@@ -30,7 +30,7 @@ pub(super) const ALL: [(&str, Promise); 13] = [
 
 const F: DType = DType::F32;
 
-fn text<T>(r: compiler::Result<T>) -> Result<T, String> {
+pub(super) fn text<T>(r: compiler::Result<T>) -> Result<T, String> {
     r.map_err(|e| e.to_string())
 }
 
@@ -163,8 +163,8 @@ fn fences(backend: &dyn Backend) -> Result<(), String> {
     text(backend.synchronize())
 }
 
-/// Polls to the end. A page's program has nobody beside it who could go on meanwhile, so it waits.
-fn block_on<T>(backend: &dyn Backend, f: impl Future<Output = T>) -> T {
+/// Polls to the end. A page's program has nobody else who could go on meanwhile, so it waits.
+pub(super) fn block_on<T>(backend: &dyn Backend, f: impl Future<Output = T>) -> T {
     let mut f = pin!(f);
     let mut cx = Context::from_waker(Waker::noop());
     loop {
@@ -276,7 +276,7 @@ fn threads(backend: &dyn Backend) -> Result<(), String> {
     })
 }
 
-fn same(a: &[Literal], b: &[Literal], what: &str) -> Result<(), String> {
+pub(super) fn same(a: &[Literal], b: &[Literal], what: &str) -> Result<(), String> {
     match a.iter().zip(b).position(|(a, b)| a.bytes() != b.bytes()) {
         None => Ok(()),
         Some(i) => Err(format!("result {i} has other bits {what}")),

@@ -36,6 +36,7 @@ static TARGET: Target = Target {
         DType::F32,
     ],
     index: DType::I32,
+    host_memory: false,
     kernel: KernelLimits {
         buffers: 8,
         reads: 7,

@@ -150,8 +150,8 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
         let r = b.binary(Binary::Rem, x, y)?;
         let zero = b.full_like(r, 0.0)?;
         let (some, sr, sy) = (b.compare(Compare::Ne, r, zero)?, b.unary(Unary::Sign, r)?, b.unary(Unary::Sign, y)?);
-        let apart = b.compare(Compare::Ne, sr, sy)?;
-        let down = b.binary(Binary::And, some, apart)?;
+        let differ = b.compare(Compare::Ne, sr, sy)?;
+        let down = b.binary(Binary::And, some, differ)?;
         let less = b.offset(q, -1.0)?;
         b.select(down, less, q)
     })

@@ -185,7 +185,7 @@ impl Rounding {
     }
 }
 
-/// What a step gives to a rounding beside the tensor.
+/// What a step gives to a rounding besides the tensor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Given {
     /// `[scale, updates since, largest magnitudes..]`.
@@ -465,7 +465,7 @@ fn nearest(b: &mut Builder, y: Value, format: Few) -> Result<Value> {
     b.cast(codes, DType::F32)
 }
 
-/// One of the two numbers beside it: the farther it is from the one, the more likely the other.
+/// One of its two neighbours: the farther it is from the one, the more likely the other.
 fn by_chance(b: &mut Builder, y: Value, format: Few, noise: Value) -> Result<Value> {
     let (size, step) = steps(b, y, format)?;
     let low = b.unary(Unary::Floor, size)?;

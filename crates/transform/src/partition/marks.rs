@@ -88,7 +88,7 @@ impl Partitioner<'_> {
         }
         // Who waits has the result at once.
         if words.last() == Some(&"wait") {
-            x.value = self.b.one(Name::apart().into(), &[x.value])?;
+            x.value = self.b.one(Name::nofuse().into(), &[x.value])?;
         }
         Ok(x)
     }

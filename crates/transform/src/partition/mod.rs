@@ -5,10 +5,10 @@
 
 mod layout;
 mod marks;
+mod partial;
 mod rules;
 mod segments;
 mod travel;
-mod twins;
 
 pub use layout::{Cut, Layout};
 pub use segments::segments;
@@ -120,7 +120,7 @@ struct Partitioner<'m> {
     /// Sums over ranks, with what each rank adds: who needs a part of one gets its part alone.
     sums: BTreeMap<Value, (Value, Vec<MeshAxis>)>,
     /// Values of which a rank's own rows are at hand.
-    rows: BTreeMap<Value, twins::Rows>,
+    rows: BTreeMap<Value, partial::Rows>,
     /// Rows that were taken of a value that ranks share by rows.
     taken: BTreeMap<Value, travel::Taken>,
     /// Where what ranks add to a sum is not zero.

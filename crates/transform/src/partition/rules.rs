@@ -2,7 +2,7 @@
 
 use super::layout::{Cut, Layout, Placed, is_free, local, used, whole};
 use super::marks;
-use super::twins::Rows;
+use super::partial::Rows;
 use super::{Made, Partitioner};
 use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,

@@ -173,10 +173,10 @@ impl Partitioner<'_> {
         let Ok(over) = self.mesh.set(&axes) else { return Ok(()) };
         let at = (0..factor.layout.len()).find(|&d| factor.layout[d].mesh_axes(self.mesh) == axes);
         let (Some(at), true) = (at, self.made.contains_key(&factor.value)) else { return Ok(()) };
-        let apart = |x: &Placed| used(&x.layout).common(over).is_empty();
+        let uncut = |x: &Placed| used(&x.layout).common(over).is_empty();
         let mut all = factor.layout.clone();
         all[at] = Cut::default();
-        if !apart(sum) || all != sum.layout || out.layout != factor.layout {
+        if !uncut(sum) || all != sum.layout || out.layout != factor.layout {
             return Ok(());
         }
         let factor = self.place(factor, &all)?;
@@ -214,16 +214,16 @@ impl Partitioner<'_> {
         let ty = self.b.ty(part);
         let ranks: usize = axes.iter().map(|a| a.size).product();
         let (rows, width) = (ty.shape[at] / ranks, ty.shape[at + 1]);
-        let mut apart = ty.shape.clone();
-        apart[at] = rows;
-        apart.insert(at, ranks);
+        let mut by_rank = ty.shape.clone();
+        by_rank[at] = rows;
+        by_rank.insert(at, ranks);
         // Rows that this rank has something for.
         let own = self.b.collective(CollectiveKind::Part { dim: at + 1 }, support.0, axes)?;
-        let own = self.b.reshape(own, &apart[..at + 2])?;
+        let own = self.b.reshape(own, &by_rank[..at + 2])?;
         let none = self.b.full_like(own, 0.0)?;
         let own = self.b.compare(Compare::Gt, own, none)?;
-        let own = self.b.broadcast(own, &apart, &(0..at + 2).collect::<Vec<_>>())?;
-        let sent = self.b.reshape(part, &apart)?;
+        let own = self.b.broadcast(own, &by_rank, &(0..at + 2).collect::<Vec<_>>())?;
+        let sent = self.b.reshape(part, &by_rank)?;
         let sent = self.b.keep_where(own, sent)?;
         self.talked = true;
         let came = self.b.collective(CollectiveKind::AllToAll { split: at, join: at }, sent, axes)?;

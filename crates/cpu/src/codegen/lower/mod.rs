@@ -279,13 +279,13 @@ impl Lower<'_> {
         if n < 2 || !even || !body[start..].iter().all(straight) {
             return;
         }
-        let mut apart = true;
+        let mut independent = true;
         for m in marks.windows(2).skip(1) {
             for i in &body[m[0].0..m[1].0] {
-                i.visit(|v, _| apart &= !(marks[0].1..m[0].1).contains(&v.0));
+                i.visit(|v, _| independent &= !(marks[0].1..m[0].1).contains(&v.0));
             }
         }
-        if !apart {
+        if !independent {
             return;
         }
         let copies = marks.len() - 1;

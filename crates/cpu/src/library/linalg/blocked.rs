@@ -358,7 +358,7 @@ impl Running<'_> {
             factor::qr_panel(self.products.isa, a, m, n, b.clone(), tau, v);
             factor::joint_factors_of_columns(self.products.isa, v, m - b.start, &tau[b.clone()], t);
             if b.end < n {
-                beside(a, m, n, &b, v);
+                pack_reflectors(a, m, n, &b, v);
                 let onto = a.as_mut_ptr().wrapping_add(b.start * n + b.end);
                 // SAFETY: columns behind the block, `v` and `sums` are as planned.
                 unsafe { self.reflect(plans.next(), v, t, true, b.len(), onto, n - b.end, sums) };
@@ -368,7 +368,7 @@ impl Running<'_> {
         (0..columns.min(m)).for_each(|i| q[i * columns + i] = T::ONE);
         let all = blocks(steps).zip(factors.chunks_exact(BLOCK * BLOCK));
         for (b, t) in all.collect::<smallvec::SmallVec<[_; 64]>>().into_iter().rev() {
-            beside(a, m, n, &b, v);
+            pack_reflectors(a, m, n, &b, v);
             let onto = q.as_mut_ptr().wrapping_add(b.start * columns + b.start);
             // SAFETY: as above, with the rows and columns of Q that the reflections touch.
             unsafe { self.reflect(plans.next(), v, t, false, b.len(), onto, columns - b.start, sums) };
@@ -403,7 +403,7 @@ impl Running<'_> {
 
 /// The vectors of a block of reflections, side by side in `v`.
 #[inline(always)]
-fn beside<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
+fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
     let w = b.len();
     for (i, row) in (b.start..m).zip(v.chunks_exact_mut(w)) {
         row.copy_from_slice(&a[i * n + b.start..i * n + b.end]);
@@ -417,7 +417,7 @@ fn beside<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
 /// The reflections of a block: their vectors side by side in `v`, and the factors by which they act at once in `t`.
 #[inline(always)]
 pub(super) fn reflections<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, tau: &[T], v: &mut [T], t: &mut [T]) {
-    beside(a, m, n, b, v);
+    pack_reflectors(a, m, n, b, v);
     let w = b.len();
     factor::joint_factors(&v[..(m - b.start) * w], w, &tau[b.clone()], t);
 }

@@ -336,7 +336,7 @@ impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
             for line in range.start * lines_each..range.end * lines_each {
                 let from = line / (frame.lines / self.plain.max(1)).max(1) * self.base;
                 // SAFETY: the frame is that of the keys, and the machine has what it says.
-                unsafe { winners::winners(frame, keys, (line, from), self.max, values, places) };
+                unsafe { winners::Line { frame, keys, line, from, max: self.max }.winners(values, places) };
                 for (o, &place) in places.iter().enumerate() {
                     let (line_at, at) = (line * n + o, from + place as usize);
                     // SAFETY: results are the range's own; a winner is inside the base.

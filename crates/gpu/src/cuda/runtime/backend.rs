@@ -1,7 +1,7 @@
 //! `Cuda`: the backend.
 
 use super::blas::Blas;
-use super::collective::{Collectives, Talk};
+use super::collective::Talk;
 use super::device::Device;
 use super::dnn::Dnn;
 use super::event::{Event, Stopwatch};
@@ -18,7 +18,10 @@ use crate::library::{self, Means};
 use compiler::loops::Kernel;
 use compiler::program::{BufferId, Class, KernelArg, Place, Step, Trip};
 use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
-use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Program, Result, Runs, Target, Timing};
+use compiler::{
+    Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, Program, Result, Runs, Target,
+    Timing,
+};
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
 use smallvec::SmallVec;
@@ -45,7 +48,7 @@ pub(crate) struct Inner {
     /// Whether programs are recorded as graphs.
     pub(crate) records: bool,
     /// The way to other ranks' devices.
-    pub(crate) talk: Option<Arc<dyn Collectives>>,
+    pub(crate) talk: Option<Arc<dyn DeviceCommunicator>>,
 }
 
 impl Inner {
@@ -65,7 +68,7 @@ impl Cuda {
 
     /// Opens a device whose programs talk to those of other ranks; what `talk` can't compute goes through `host`, which needs a
     /// communicator for it.
-    pub fn talking(ordinal: usize, host: Arc<dyn Backend>, talk: Arc<dyn Collectives>) -> Result<Cuda> {
+    pub fn talking(ordinal: usize, host: Arc<dyn Backend>, talk: Arc<dyn DeviceCommunicator>) -> Result<Cuda> {
         Cuda::made(ordinal, host, true, Some(talk))
     }
 
@@ -75,7 +78,12 @@ impl Cuda {
         Cuda::made(ordinal, host, records, None)
     }
 
-    fn made(ordinal: usize, host: Arc<dyn Backend>, records: bool, talk: Option<Arc<dyn Collectives>>) -> Result<Cuda> {
+    fn made(
+        ordinal: usize,
+        host: Arc<dyn Backend>,
+        records: bool,
+        talk: Option<Arc<dyn DeviceCommunicator>>,
+    ) -> Result<Cuda> {
         let device = Device::open(ordinal)?;
         let kernels = Kernels::new(&device.context, super::prelude())?;
         let blas = Blas::open(&device)?;
@@ -149,6 +157,7 @@ pub(super) fn target() -> Target {
         name: "cuda",
         dtypes: &DType::ALL,
         index: DType::I64,
+        host_memory: false,
         kernel: KernelLimits {
             buffers: 40,
             reads: 24,

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What products may use beside their operands: what NVIDIA recommends for Hopper.
+/// What products may use besides their operands: what NVIDIA recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
 /// Choices kept; the heuristic is asked again beyond.
 const KEPT: usize = 8192;

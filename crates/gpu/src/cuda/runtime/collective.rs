@@ -1,4 +1,4 @@
-//! Collectives on the device's own memory: what other ranks are needed for is [`Collectives`]'s, in the order of the queue; cutting
+//! Collectives on the device's own memory: what other ranks are needed for is [`compiler::DeviceCommunicator`]'s, in the order of the queue; cutting
 //! and joining along axes inside of tensors is copies there. Nothing goes through the host.
 
 use super::context::Context;
@@ -8,28 +8,7 @@ use compiler::program::Place;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use ir::ops::{Collective, CollectiveKind as Kind};
-use ir::{DType, Mesh, MeshAxis, Rules, Type};
-use std::ffi::c_void;
-
-/// A rank's way to the devices of others: NCCL, or what is like it.
-pub trait Collectives: Send + Sync {
-    /// The ranks.
-    fn mesh(&self) -> &Mesh;
-
-    /// This one.
-    fn rank(&self) -> usize;
-
-    /// Gets ready for collectives over some axes when a program that has them is loaded. All ranks load the same programs in
-    /// the same order; the device is current in this thread.
-    fn prepare(&self, axes: &[MeshAxis]) -> Result<()>;
-
-    /// Gives a collective to a stream of the device. What is gathered, cut or sent to all is so along the first axis; where a
-    /// permutation brings a rank nothing, its result is zero already.
-    ///
-    /// # Safety
-    /// `from` and `to` are addresses on the device that are good for the operand and the result until the stream has come there.
-    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> Result<()>;
-}
+use ir::{DType, Rules, Type};
 
 /// A tensor as `outer` rows of `parts` equal pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_travels_is_bytes_and_what_is_computed_keeps_its_type() {
-        let axes = [MeshAxis::new("x", 2)];
+        let axes = [ir::MeshAxis::new("x", 2)];
         let place = Place::of(BufferId(0));
         let of = |kind: Kind, dtype: DType, shape: &[usize]| {
             let (op, ty) = (Collective::new(kind, &axes), Type::new(dtype, shape));

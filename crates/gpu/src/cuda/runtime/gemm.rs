@@ -51,7 +51,7 @@ pub(crate) fn map(s: &Matmul) -> Mapped {
     Mapped { gemm, dense: [dense_a, dense_b, dense_c] }
 }
 
-/// A matrix with its strides, or dense ones if those can't be said. A result's matrices must lie apart.
+/// A matrix with its strides, or dense ones if those can't be said. A result's matrices must be disjoint.
 fn operand(count: usize, rows: usize, cols: usize, strides: [isize; 3], result: bool) -> (Matrix, Option<[isize; 3]>) {
     if let Some(m) = column_major(count, rows, cols, strides, result) {
         return (m, None);
@@ -70,12 +70,12 @@ fn column_major(count: usize, rows: usize, cols: usize, strides: [isize; 3], res
     if batch < 0 {
         return None;
     }
-    let apart = |span: usize| !result || count <= 1 || batch as usize >= span;
+    let disjoint = |span: usize| !result || count <= 1 || batch as usize >= span;
     // Lines of `len` elements, `n` of them; a stride that is never used may be anything.
     let lies = |len: usize, n: usize, within: isize, between: isize| {
         let ld = if n <= 1 { len as isize } else { between };
         let fits = (len <= 1 || within == 1) && ld >= len as isize && ld >= 1;
-        (fits && apart(ld as usize * (n - 1) + len)).then_some(ld as i64)
+        (fits && disjoint(ld as usize * (n - 1) + len)).then_some(ld as i64)
     };
     let batch = batch as i64;
     // A row-major matrix is named as such even where both would do: a vector's strides then stay what they were.
@@ -216,7 +216,7 @@ mod tests {
                                 check(&Matmul { a, b, ..shape(batch, m, n, k) });
                             }
                         }
-                        // Elements of a result lie apart.
+                        // Elements of a result are disjoint.
                         let (mi, ni, x) = (m as isize, n as isize, batch as isize);
                         let results = [[mi * ni, 1, mi], [ni, ni * x, 1], [1, ni * x, x], [mi * ni * 6, 3 * ni, 3]];
                         for c in results {

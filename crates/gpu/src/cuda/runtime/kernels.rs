@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Weak};
 const PER_SOURCE: usize = 24;
 /// Threads that compile at once.
 const COMPILING: usize = 16;
-/// Kernels kept, beside those in use.
+/// Kernels kept, besides those in use.
 const KEPT: usize = 4096;
 
 /// A kernel on the device.
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn long_kernels_are_compiled_apart() {
+    fn long_kernels_are_compiled_separately() {
         let all: Vec<Text> = [900, 800, 10, 10, 10]
             .iter()
             .enumerate()

@@ -26,7 +26,6 @@ mod strided;
 
 pub use backend::Cuda;
 pub(crate) use backend::Inner;
-pub use collective::Collectives;
 pub use memory::CudaBuffer;
 pub use offline::Offline;
 pub use open::find_library;

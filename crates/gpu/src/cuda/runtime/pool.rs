@@ -218,9 +218,9 @@ mod tests {
                 let bytes = (x >> 20) as usize % (1 << ((x >> 10) % 22));
                 let b = pool.take(bytes, &card).unwrap();
                 assert!(b.bytes >= bytes && b.address.is_multiple_of(ALIGN as u64));
-                let apart =
+                let disjoint =
                     |o: &Block| o.address + o.bytes as u64 <= b.address || b.address + b.bytes as u64 <= o.address;
-                assert!(lent.iter().all(apart), "{b:?}");
+                assert!(lent.iter().all(disjoint), "{b:?}");
                 lent.push(b);
             } else {
                 pool.give(lent.swap_remove((x >> 8) as usize % lent.len()));

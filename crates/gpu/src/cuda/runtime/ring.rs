@@ -70,8 +70,9 @@ mod tests {
             match ring.fit(bytes) {
                 Some(start) => {
                     assert!(start + bytes <= 4096);
-                    let apart = |p: &(usize, usize, (usize, usize))| start >= p.2.0 + p.2.1 || start + bytes <= p.2.0;
-                    assert!(ring.parts.iter().all(apart), "{start} {bytes} {:?}", ring.parts);
+                    let disjoint =
+                        |p: &(usize, usize, (usize, usize))| start >= p.2.0 + p.2.1 || start + bytes <= p.2.0;
+                    assert!(ring.parts.iter().all(disjoint), "{start} {bytes} {:?}", ring.parts);
                     ring.put(start, bytes, (start, bytes));
                 }
                 None => {

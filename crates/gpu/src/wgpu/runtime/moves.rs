@@ -26,9 +26,9 @@ pub(super) fn zero_text(homes: &[usize]) -> Text {
 
 fn text(homes: &[usize], copies: bool) -> Text {
     let (from, count) = if copies { ("params.v[0].y", "params.v[0].z") } else { ("0u", "params.v[0].y") };
-    let apart = copies && homes[0] != homes[1];
-    let source = format!("g{}", if apart { 1 } else { 0 });
-    let second = if apart { "@group(0) @binding(1) var<storage, read> g1: array<u32>;\n" } else { "" };
+    let separate = copies && homes[0] != homes[1];
+    let source = format!("g{}", if separate { 1 } else { 0 });
+    let second = if separate { "@group(0) @binding(1) var<storage, read> g1: array<u32>;\n" } else { "" };
     let (whole, byte) = match copies {
         true => (
             format!(
@@ -69,7 +69,7 @@ fn text(homes: &[usize], copies: bool) -> Text {
 "
     );
     let mut bindings = vec![Binding { writable: true }];
-    bindings.extend(apart.then_some(Binding { writable: false }));
+    bindings.extend(separate.then_some(Binding { writable: false }));
     Text { source, bindings, params: 4, shared: 0 }
 }
 

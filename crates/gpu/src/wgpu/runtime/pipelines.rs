@@ -13,7 +13,7 @@ use wgpu::{
     ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
 };
 
-/// Pipelines kept, beside those in use.
+/// Pipelines kept, besides those in use.
 const KEPT: usize = 4096;
 /// What the driver has compiled goes to disk after so many new ones, and when the device is closed.
 const SAVED: usize = 64;

@@ -21,15 +21,15 @@ pub struct Template {
     pub units: bool,
 }
 
-/// Products, attention, copies and zeros in every form that they have, with their memory apart and in one binding, whole and in parts.
+/// Products, attention, copies and zeros in every form that they have, with their memory separate and in one binding, whole and in parts.
 pub fn templates() -> Vec<Template> {
     let mut all = Vec::new();
     let mut add = |name: String, arguments: usize, text: &dyn Fn(&[usize]) -> Text, units: bool| {
-        let apart: Vec<usize> = (0..arguments).collect();
+        let separate: Vec<usize> = (0..arguments).collect();
         let mut last = vec![0; arguments];
         last[arguments - 1] = 1;
         // One of them for each text in turn.
-        let homes = [apart, vec![0; arguments], last].into_iter().nth(all.len() % 3).unwrap_or_default();
+        let homes = [separate, vec![0; arguments], last].into_iter().nth(all.len() % 3).unwrap_or_default();
         let whole = text(&homes);
         let parts: Vec<usize> = (0..whole.bindings.len()).map(|i| 1 + (i + all.len()) % 3).collect();
         let text = if all.len() % 2 == 0 { whole } else { split(whole, &parts, 1 << 25) };

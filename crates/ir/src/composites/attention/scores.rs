@@ -24,7 +24,7 @@ struct Added {
     factor: Option<Value>,
 }
 
-/// The scores and what backward needs beside them.
+/// The scores and what backward needs besides them.
 pub(super) struct Scores<'a> {
     sizes: &'a Sizes<'a>,
     /// Queries by group.

@@ -1,6 +1,6 @@
 //! Packed storage: how few-bit numbers lie in memory, as layouts over plain tensors.
 //!
-//! A weight `[.., K]` is stored as *parts*: codes and, beside them, the tensors that scale them. GGUF's blocks carry
+//! A weight `[.., K]` is stored as *parts*: codes and the tensors that scale them. GGUF's blocks carry
 //! their scales between the codes, so there the bytes are the only part.
 
 use crate::dtype::DType;
@@ -36,9 +36,9 @@ pub enum Format {
     Q4_0,
     /// GGUF: 32 4-bit codes behind an f16 scale and an f16 minimum.
     Q4_1,
-    /// GGUF: as `Q4_0` with a fifth bit apart.
+    /// GGUF: as `Q4_0` with a fifth bit stored separately.
     Q5_0,
-    /// GGUF: as `Q4_1` with a fifth bit apart.
+    /// GGUF: as `Q4_1` with a fifth bit stored separately.
     Q5_1,
     /// GGUF: 256 2-bit codes in 16 sub-blocks with 4-bit scales and minima.
     Q2K,
@@ -46,7 +46,7 @@ pub enum Format {
     Q3K,
     /// GGUF: 256 4-bit codes in 8 sub-blocks with 6-bit scales and minima.
     Q4K,
-    /// GGUF: as `Q4K` with a fifth bit apart.
+    /// GGUF: as `Q4K` with a fifth bit stored separately.
     Q5K,
     /// GGUF: 256 6-bit codes in 16 sub-blocks with 8-bit scales.
     Q6K,

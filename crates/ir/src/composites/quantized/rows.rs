@@ -18,7 +18,7 @@ pub struct Rows<'a> {
     pub scale: DType,
     /// Codes or blocks.
     pub data: &'a [u8],
-    /// Scales, if they are apart.
+    /// Scales, if they are stored separately.
     pub scales: &'a [u8],
     /// Zero points of `U4`, or the scale of all of `Nvfp4`.
     pub more: &'a [u8],

@@ -147,7 +147,7 @@ fn factor(mut a: Matrix) -> (Matrix, Matrix) {
         let x: Vec<f64> = (0..a.m).map(|i| a[(i, k)] / scale).collect();
         let below: f64 = x[k + 1..].iter().map(|x| x * x).sum();
         if below == 0.0 {
-            // What is too small beside the diagonal to count.
+            // What is too small compared with the diagonal to count.
             (k + 1..a.m).for_each(|i| a[(i, k)] = 0.0);
             continue;
         }

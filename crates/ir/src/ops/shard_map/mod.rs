@@ -14,7 +14,7 @@ use crate::build::{Build, Builder, SplitGraph};
 use crate::mesh::{AxisSet, Mesh, Spec};
 use crate::vary::{vary, vary_derived};
 
-/// Runs a body on every rank of a mesh.
+/// Runs a body on every rank of a mesh; `ins` and `outs` list, for each axis of each operand and result, the axes of the mesh that cut it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardMap {
     /// The ranks.

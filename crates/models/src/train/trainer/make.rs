@@ -14,9 +14,7 @@ use crate::train::objective::{How, Target, objective};
 use crate::train::pipeline::{self, Pipeline};
 use crate::weight::Weight;
 use compiler::Backend;
-use dist::Comm;
 use ir::{DType, Type};
-use std::sync::Arc;
 use std::time::Instant;
 use training::named_tensor::to_bytes;
 use training::{AdamW, Layout, Sums, step};
@@ -25,40 +23,17 @@ use training::{AdamW, Layout, Sums, step};
 const HEAD_STREAM: u64 = 1 << 40;
 
 impl Trainer {
-    /// Compiles the step and puts the state in place; moments are zero.
+    /// Compiles the step and puts the state in place; moments are zero. With a communicator in `how` this is one of several ranks, and
+    /// `sizes` are those of all of them together: all ranks call the same methods in the same order.
     pub fn new(
         model: Model,
         adapter: Option<Adapter>,
         sizes: StepSizes,
         adam: AdamW,
-        backend: &dyn Backend,
-    ) -> Result<Trainer> {
-        Trainer::on(model, adapter, sizes, adam, &How::default(), backend, None)
-    }
-
-    /// The same where documents of one sequence don't see each other, or with products in few bits.
-    pub fn with(
-        model: Model,
-        adapter: Option<Adapter>,
-        sizes: StepSizes,
-        adam: AdamW,
         how: &How<'_>,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
-        Trainer::on(model, adapter, sizes, adam, how, backend, None)
-    }
-
-    /// The same as one of several ranks, which share the work as the mesh of `comm` says; the backend must talk through
-    /// it. `sizes` are those of all ranks together. All ranks call the same methods in the same order.
-    pub fn on(
-        model: Model,
-        adapter: Option<Adapter>,
-        sizes: StepSizes,
-        adam: AdamW,
-        how: &How<'_>,
-        backend: &dyn Backend,
-        comm: Option<Arc<Comm>>,
-    ) -> Result<Trainer> {
+        let comm = how.comm.cloned();
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
             return Err(Error::Input(format!(

@@ -8,7 +8,7 @@ use compiler::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Pipelines kept, beside those in use.
+/// Pipelines kept, besides those in use.
 const KEPT: usize = 2048;
 
 /// A compiled kernel.

@@ -1,4 +1,5 @@
-//! Values that a rank has in another form too, which a later op may rather take. Both are written; what nobody takes is dead.
+//! Partial values: what a rank has of a value before it is summed or gathered, which a later op may rather take. Both are written; what
+//! nobody takes is dead.
 //!
 //! - A *sum* over ranks has the summand of each. Ops that are linear go on with the summand, so that who needs a part of the
 //!   result sums and cuts it in one (`cut`), as far down as that is.
@@ -46,8 +47,8 @@ impl Partitioner<'_> {
         }
         let (part, axes) = self.sums[&args[k].value].clone();
         let Ok(over) = self.mesh.set(&axes) else { return Ok(()) };
-        let apart = |x: &Placed| used(&x.layout).common(over).is_empty();
-        if outs.len() != 1 || !args.iter().chain(outs).all(apart) {
+        let uncut = |x: &Placed| used(&x.layout).common(over).is_empty();
+        if outs.len() != 1 || !args.iter().chain(outs).all(uncut) {
             return Ok(());
         }
         let mut with: Vec<Placed> = args.to_vec();

@@ -1,0 +1,175 @@
+//! Expressions in the loops that are open: each is computed once, in the outermost loop that has what it needs.
+
+use super::{Bind, Emitter};
+use crate::fuse::expr::{Ex, ExId};
+use crate::fuse::index::{AtomKind, Lin};
+use crate::fuse::lower::Role;
+use crate::loops::{self, Atom, Mode, Reg, Size};
+use ir::{Binary, DType, Scalar};
+
+impl Emitter<'_> {
+    /// Whether a register was computed in the innermost scope.
+    pub(in crate::fuse) fn defined_here(&self, r: Reg) -> bool {
+        self.scopes.last().is_some_and(|s| s.regs.values().any(|&x| x == r))
+    }
+
+    pub(in crate::fuse) fn find(&self, e: ExId) -> Option<Reg> {
+        self.scopes.iter().rev().find_map(|s| s.regs.get(&e).copied())
+    }
+
+    /// Computes what the open loops need but don't change, before they open.
+    pub(in crate::fuse) fn hoist_all(&mut self) {
+        // Where rows have no elements, what would be computed of them must not be computed before them: it may not be there.
+        let empty = self.shape.cols.iter().any(|&v| self.shape.extents[v] == 0);
+        let stores = self.stores.iter().filter(|s| !(empty && s.1 == Role::Full));
+        let mut targets: Vec<ExId> = stores.map(|s| s.2).collect();
+        targets.extend(self.reductions.iter().filter(|_| !empty).map(|r| r.operand));
+        let mut seen = rustc_hash::FxHashSet::default();
+        for t in targets {
+            self.hoist(t, &mut seen);
+        }
+        let forms: Vec<Lin> = self.stores.iter().map(|s| s.3.clone()).collect();
+        for f in forms {
+            self.hoist_atoms(&f);
+        }
+    }
+
+    pub(in crate::fuse) fn ready(&self, e: ExId) -> bool {
+        let info = self.g.exprs.info(e);
+        info.vars & !self.bound == 0 && info.level <= self.level && !info.carried
+    }
+
+    pub(in crate::fuse) fn hoist(&mut self, e: ExId, seen: &mut rustc_hash::FxHashSet<ExId>) {
+        if !seen.insert(e) {
+            return;
+        }
+        if self.ready(e) {
+            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() {
+                self.reg(e);
+            }
+            return;
+        }
+        if let Ex::Load { at, .. } | Ex::Index(at) = self.g.exprs.get(e) {
+            let at = at.clone();
+            self.hoist_atoms(&at);
+        }
+        for c in self.g.exprs.get(e).children() {
+            self.hoist(c, seen);
+        }
+    }
+
+    pub(in crate::fuse) fn hoist_atoms(&mut self, lin: &Lin) {
+        for (a, _) in lin.terms.clone() {
+            let atom = self.g.atoms.get(a);
+            let plain = matches!(atom.kind, AtomKind::Var(_));
+            let computed_ready = match atom.kind {
+                AtomKind::Computed(e) => self.ready(e),
+                _ => true,
+            };
+            if !plain && atom.vars & !self.bound == 0 && computed_ready {
+                self.atom_reg(a);
+            }
+        }
+    }
+
+    pub(in crate::fuse) fn reg(&mut self, e: ExId) -> Reg {
+        if let Some(r) = self.find(e) {
+            return r;
+        }
+        if self.written.contains(&e)
+            && let Some(&buf) = self.cached.get(&e)
+            && let Some(at) = self.column()
+        {
+            let r = self.b.load(buf, at);
+            self.scopes.last_mut().expect("a scope is open").regs.insert(e, r);
+            return r;
+        }
+        let dtype = self.g.exprs.info(e).dtype;
+        let ex = self.g.exprs.get(e).clone();
+        let op = match ex {
+            Ex::Const(s) => loops::Op::Const(s),
+            Ex::Index(l) => loops::Op::Index(self.index(&l)),
+            Ex::Carry(_) if self.tile.is_some() => {
+                let (buf, r, col, stride) = self.tile.expect("just seen");
+                let mut index = loops::Index::default().term(Atom::Var(r), stride);
+                if let Some(Bind::Block(_, c) | Bind::Var(c)) = col.map(|v| self.bind[v]) {
+                    index = index.plus(c, 1);
+                }
+                let acc = self.b.load(buf, index);
+                let out = if self.b.dtype(acc) == dtype { acc } else { self.b.cast(dtype, acc) };
+                self.scopes.last_mut().expect("a scope is open").regs.insert(e, out);
+                return out;
+            }
+            Ex::Load { from, at, mask } => {
+                let mask = mask.map(|(m, s)| (self.reg(m), s));
+                let buf = self.buffer(from, dtype, Mode::Read);
+                loops::Op::Load { buf, index: self.index(&at), mask }
+            }
+            Ex::Unary(op, a) => loops::Op::Unary(op, self.reg(a)),
+            Ex::Binary(op, a, b) => loops::Op::Binary(op, self.reg(a), self.reg(b)),
+            Ex::Compare(op, a, b) => loops::Op::Compare(op, self.reg(a), self.reg(b)),
+            Ex::Select(c, a, b) => loops::Op::Select(self.reg(c), self.reg(a), self.reg(b)),
+            Ex::Fma(a, b, c) => loops::Op::Fma(self.reg(a), self.reg(b), self.reg(c)),
+            Ex::Cast(d, a) => loops::Op::Cast(d, self.reg(a)),
+            Ex::Quantize(d, a) => loops::Op::Quantize(d, self.reg(a)),
+            Ex::Bitcast(d, a) => loops::Op::Bitcast(d, self.reg(a)),
+            Ex::Carry(k) if !self.carries.is_empty() => return self.carries[k],
+            Ex::Reduced(_) | Ex::Carry(_) => unreachable!("defined by its loop before it is used"),
+        };
+        let r = self.b.let_(dtype, op);
+        self.scopes.last_mut().expect("a scope is open").regs.insert(e, r);
+        r
+    }
+
+    pub(in crate::fuse) fn atom_reg(&mut self, a: u32) -> Reg {
+        if let Some(r) = self.scopes.iter().rev().find_map(|s| s.atoms.get(&a).copied()) {
+            return r;
+        }
+        let kind = self.g.atoms.get(a).kind.clone();
+        let r = match kind {
+            AtomKind::Var(v) => match self.bind[v] {
+                Bind::Reg(r) => return r,
+                Bind::Var(var) => self.b.index(var),
+                Bind::Block(start, var) => {
+                    let i = loops::Index::from(start).plus(var, 1);
+                    self.b.index(i)
+                }
+                Bind::Unbound => unreachable!("a loop variable is used inside its loop"),
+            },
+            AtomKind::Div(l, by) | AtomKind::Mod(l, by) => {
+                let index = self.index(&l);
+                let x = self.b.let_(DType::I64, loops::Op::Index(index));
+                let n = self.b.constant(Scalar::from_i64(DType::I64, by));
+                let op = if matches!(self.g.atoms.get(a).kind, AtomKind::Div(..)) { Binary::Div } else { Binary::Rem };
+                self.b.binary(op, x, n)
+            }
+            AtomKind::Computed(e) => {
+                let r = self.reg(e);
+                if self.b.dtype(r) == DType::I64 { r } else { self.b.cast(DType::I64, r) }
+            }
+        };
+        self.scopes.last_mut().expect("a scope is open").atoms.insert(a, r);
+        r
+    }
+
+    pub(in crate::fuse) fn index(&mut self, lin: &Lin) -> loops::Index {
+        let mut out = loops::Index { offset: lin.c, ..loops::Index::default() };
+        for &(a, k) in &lin.terms {
+            let atom = match self.g.atoms.get(a).kind {
+                AtomKind::Var(v) if self.shape.merged[v].is_some() => continue,
+                AtomKind::Var(v) => match self.bind[v] {
+                    Bind::Var(var) => Atom::Var(var),
+                    Bind::Reg(r) => Atom::Reg(r),
+                    Bind::Block(start, var) => {
+                        out.terms.push((Atom::Reg(start), Size::Const(k)));
+                        Atom::Var(var)
+                    }
+                    Bind::Unbound => unreachable!("a loop variable is used inside its loop"),
+                },
+                _ => Atom::Reg(self.atom_reg(a)),
+            };
+            out.terms.push((atom, Size::Const(k)));
+        }
+        out
+    }
+}

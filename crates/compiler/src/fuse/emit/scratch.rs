@@ -1,0 +1,101 @@
+//! Scratch between the loops of a row: costly values that a later loop needs again.
+
+use super::{Bind, Emitter};
+use crate::fuse::expr::ExId;
+use crate::fuse::lower::{Param, Role};
+use crate::loops::{self, Buf, Mode};
+use rustc_hash::FxHashMap;
+
+impl Emitter<'_> {
+    /// Costly expressions of the columns that more than one loop of a row needs.
+    pub(in crate::fuse) fn plan_cache(&mut self, levels: u32) {
+        let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
+        let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
+        if self.tile.is_some()
+            || levels == 0
+            || !in_row
+            || self.shape.cols.len() != 1
+            || row as usize * 8 > self.row_scratch
+        {
+            return;
+        }
+        let col_vars = self.shape.cols.iter().fold(0u64, |m, v| m | 1 << v) | self.merged_into_cols();
+        let mut phases: Vec<Vec<ExId>> = (1..=levels)
+            .map(|l| self.reductions.iter().filter(|r| r.level == l).map(|r| r.operand).collect())
+            .collect();
+        phases.push(self.stores.iter().filter(|s| s.1 == Role::Full).map(|s| s.2).collect());
+        let mut first = FxHashMap::default();
+        let mut shared = Vec::new();
+        for (p, targets) in phases.iter().enumerate() {
+            let mut seen = Vec::new();
+            let mut stack = targets.clone();
+            while let Some(e) = stack.pop() {
+                if seen.contains(&e) || self.g.exprs.info(e).vars & col_vars == 0 {
+                    continue;
+                }
+                seen.push(e);
+                match first.get(&e) {
+                    // Already computed by an earlier loop: a boundary between the two, not to be looked into.
+                    Some(&q) if q < p => {
+                        if self.g.exprs.info(e).cost >= 12 && !shared.contains(&e) {
+                            shared.push(e);
+                        }
+                        if self.g.exprs.info(e).cost >= 12 {
+                            continue;
+                        }
+                    }
+                    Some(_) => {}
+                    None => {
+                        first.insert(e, p);
+                    }
+                }
+                stack.extend(self.g.exprs.get(e).children());
+            }
+        }
+        for e in shared.into_iter().take(4) {
+            let dtype = self.g.exprs.info(e).dtype;
+            let buf = self.b.buffer(dtype, Mode::Scratch(row as usize));
+            self.params.push(Param::Scratch(row as usize * dtype.size()));
+            self.cached.insert(e, buf);
+        }
+    }
+
+    pub(in crate::fuse) fn merged_into_cols(&self) -> u64 {
+        let mut mask = 0;
+        for u in 0..self.shape.merged.len() {
+            let mut v = u;
+            while let Some(m) = self.shape.merged[v] {
+                v = m;
+            }
+            if v != u && self.shape.cols.contains(&v) {
+                mask |= 1 << u;
+            }
+        }
+        mask
+    }
+
+    /// Stores what the loop just computed and later loops need.
+    pub(in crate::fuse) fn write_cache(&mut self, _here: &[usize]) {
+        let mut todo: Vec<(ExId, Buf)> = self.cached.iter().map(|(e, b)| (*e, *b)).collect();
+        todo.sort();
+        for (e, buf) in todo {
+            if self.written.contains(&e) {
+                continue;
+            }
+            let Some(r) = self.find(e) else { continue };
+            if let Some(at) = self.column() {
+                self.b.store(buf, at, r);
+                self.written.push(e);
+            }
+        }
+    }
+
+    /// Where the innermost loop of a row is, as an index of its scratch.
+    pub(super) fn column(&self) -> Option<loops::Index> {
+        match self.bind[*self.shape.cols.last()?] {
+            Bind::Var(var) => Some(var.into()),
+            Bind::Block(start, var) => Some(loops::Index::from(start).plus(var, 1)),
+            Bind::Unbound | Bind::Reg(_) => None,
+        }
+    }
+}
