@@ -260,10 +260,14 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             if args.len() > MAX_ARGS {
                 return Err(Error::Internal(format!("a kernel of {} buffers", args.len())));
             }
-            if let Some((routine, [from, to])) = library::rearrangement(kernel, cpu.isa())
-                && let (KernelArg::Place(from), KernelArg::Place(to)) = (&args[from], &args[to])
-            {
-                return Ok(Ready::Library { routine, args: vec![from.clone()], outs: vec![to.clone()] });
+            if let Some((routine, from, to)) = library::rearrangement(kernel, cpu.isa()) {
+                let place = |i: usize| match &args[i] {
+                    KernelArg::Place(p) => Some(p.clone()),
+                    KernelArg::Scratch(_) => None,
+                };
+                if let (Some(from), Some(to)) = (from.into_iter().map(place).collect(), place(to)) {
+                    return Ok(Ready::Library { routine, args: from, outs: vec![to] });
+                }
             }
             let scratch = args
                 .iter()

@@ -70,6 +70,59 @@ fn ranks_and_dtypes() {
     }
 }
 
+/// Widths on both sides of vectors and halves of them, steps, holes, padding and groups by lot: however windows are read, and
+/// however their gradients are summed.
+#[test]
+fn shapes_by_lot() {
+    let mut r = Random(11);
+    for round in 0..48 {
+        let rank = 1 + r.below(4).min(1);
+        let groups = [1, 1, 2, 3][r.below(4)];
+        let (features, outs) = (groups * (1 + r.below(5)), groups * [2, 5, 8, 13, 18, 33][r.below(6)]);
+        let mut w = Windows::plain(rank);
+        let (mut x, mut k) = (vec![1 + r.below(3), features], vec![outs, features / groups]);
+        for a in 0..rank {
+            let window = [1, 2, 3, 3, 5][r.below(5)];
+            (w.strides[a], w.window_dilation[a]) = ([1, 1, 2, 3][r.below(4)], [1, 1, 1, 2][r.below(4)]);
+            (w.low[a], w.high[a]) = (r.below(4) as i64 - 1, r.below(4) as i64 - 1);
+            let count = if a + 1 == rank { [4, 7, 8, 14, 16, 17, 24, 28, 32, 33][r.below(10)] } else { 2 + r.below(7) };
+            let seen = (count - 1) * w.strides[a] + (window - 1) * w.window_dilation[a] + 1;
+            x.push((seen as i64 - w.low[a] - w.high[a]).max(1) as usize);
+            k.push(window);
+        }
+        let dtype = if round % 6 == 5 { DType::BF16 } else { DType::F32 };
+        check(&Conv { groups, ..Conv::new(dtype, w) }, &x, &k, dtype);
+    }
+}
+
+/// Padding is zeros that are multiplied like any others: under an infinite weight they give NaN.
+#[test]
+fn infinite_weights_meet_the_padding() {
+    for stride in [1, 2] {
+        let conv = Conv::new(DType::F32, Windows::strided(&[stride, stride], &[1, 1]));
+        let graph = graph(&conv, &[2, 3, 16, 32], &[8, 3, 3, 3], DType::F32);
+        let both = transform::vjp(&graph, &[0, 1]).unwrap();
+        for graph in [graph, both] {
+            let mut random = Random(7);
+            let mut inputs: Vec<_> = graph.input_types().iter().map(|t| random.literal(t)).collect();
+            let weight = inputs[1].clone();
+            let infinite =
+                |i: usize| if i % 50 == 0 { ir::Scalar::from_f64(DType::F32, f64::INFINITY) } else { weight.get(i) };
+            inputs[1] = ir::Literal::from_fn(weight.ty().clone(), infinite);
+            let (got, want) = (run(&Cpu::new(2), &graph, &inputs, true), ir::interp::run(&graph, &inputs).unwrap());
+            for (got, want) in got.iter().zip(&want) {
+                for i in 0..want.ty().numel() {
+                    let (got, want) = (got.get(i).to_f64(), want.get(i).to_f64());
+                    assert!(
+                        got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() < 1e-3,
+                        "{got} {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_at_all() {
     let plain = Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1]));

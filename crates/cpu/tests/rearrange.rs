@@ -6,7 +6,8 @@ mod harness;
 use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, run, same};
-use ir::{Build, Builder, DType, Graph, interp};
+use ir::ops::gather::GatherMode;
+use ir::{Build, Builder, DType, Graph, Literal, Scalar, interp};
 
 const DTYPES: [DType; 6] = [DType::U8, DType::Bool, DType::BF16, DType::F32, DType::F64, DType::I64];
 
@@ -61,6 +62,43 @@ fn random_rearrangements() {
         }
         let what = format!("round {round}: {dtype} {shape:?}");
         check(&what, &b.finish(&[v]), &backends, &mut r);
+    }
+}
+
+/// Elements and rows that are looked up along any axis, by indices inside and outside.
+#[test]
+fn lookups() {
+    let (backends, mut r) = (backends(), Random(8));
+    let sizes = [1, 2, 3, 4, 7, 8, 16, 17, 33, 130];
+    for round in 0..80 {
+        let rank = 1 + r.below(3);
+        let mut shape: Vec<usize> = (0..rank).map(|_| sizes[r.below(sizes.len())]).collect();
+        while shape.iter().product::<usize>() > 20_000 {
+            shape[r.below(rank)] = 2;
+        }
+        let axis = r.below(rank);
+        let (dtype, n) = (DTYPES[r.below(DTYPES.len())], [1, 5, 64, 300, 2100][r.below(5)]);
+        let index = [DType::I32, DType::I64][r.below(2)];
+        let mut b = Builder::new();
+        let x = b.input(dtype, &shape);
+        let along = r.below(2) == 0;
+        let mut places = shape.clone();
+        places[axis] = if shape.iter().product::<usize>() / shape[axis] * n > 60_000 { 3 } else { n };
+        let at = b.input(index, if along { &places } else { &places[axis..axis + 1] });
+        let v = match along {
+            true => b.take_along_axis(x, at, axis, GatherMode::Clip).unwrap(),
+            false => b.take(x, at, axis, GatherMode::Clip).unwrap(),
+        };
+        let graph = b.finish(&[v]);
+        let what = format!("round {round}: {dtype} {shape:?} along {axis} by {n} of {index}, each its own: {along}");
+        let mut inputs: Vec<_> = graph.input_types().iter().map(|t| r.literal(t)).collect();
+        let most = shape[axis] + 4;
+        let place = |_| Scalar::from_i64(index, r.below(most) as i64 - 2);
+        inputs[1] = Literal::from_fn(inputs[1].ty().clone(), place);
+        let want = interp::run(&graph, &inputs).unwrap();
+        for cpu in &backends {
+            same(&what, &run(cpu, &graph, &inputs, true), &want);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) mod vector;
 #[cfg(target_arch = "wasm32")]
 mod vector_wasm;
 #[cfg(target_arch = "x86_64")]
-mod vector_x86;
+pub(crate) mod vector_x86;
 
 #[cfg(test)]
 mod tests;

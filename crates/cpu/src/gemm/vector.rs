@@ -127,6 +127,17 @@ pub(crate) trait Vector: Copy {
     /// The first `n ≤ LANES` elements; the others are zero and their memory is not touched.
     unsafe fn load_first(p: *const Self::Elem, n: usize) -> Self;
     unsafe fn store_first(self, p: *mut Self::Elem, n: usize);
+    /// Half a vector from each of two places.
+    #[inline(always)]
+    unsafe fn load_halves(low: *const Self::Elem, high: *const Self::Elem) -> Self {
+        let mut lanes = [Self::Elem::default(); 16];
+        // SAFETY: the caller vouches for half a vector at each; none has more than 16 lanes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(low, lanes.as_mut_ptr(), Self::LANES / 2);
+            std::ptr::copy_nonoverlapping(high, lanes.as_mut_ptr().add(Self::LANES / 2), Self::LANES / 2);
+            Self::load(lanes.as_ptr())
+        }
+    }
     /// `self·b + c`
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     /// The same where lanes of `self` and `b` are packed elements: groups of products are summed.

@@ -12,7 +12,7 @@ macro_rules! vector {
         $v:ty, $t:ty, $lanes:expr, $splat:ident, $load:ident, $store:ident, $fma:ident, $mul:ident, $add:ident,
         |$n:ident| $mask:expr, |$lp:ident, $lm:ident| $load_first:expr,
         |$sp:ident, $sm:ident, $sv:ident| $store_first:expr,
-        $transpose:ident
+        $transpose:ident $(, |$low:ident, $high:ident| $halves:expr)?
     ) => {
         impl Vector for $v {
             type Elem = $t;
@@ -49,6 +49,11 @@ macro_rules! vector {
                     $store_first
                 }
             }
+            $(#[inline(always)]
+            unsafe fn load_halves($low: *const $t, $high: *const $t) -> Self {
+                // SAFETY: the caller vouches for half a vector at each.
+                unsafe { $halves }
+            })?
             #[inline(always)]
             unsafe fn mul_add(self, b: Self, c: Self) -> Self {
                 // SAFETY: target features only.
@@ -113,7 +118,8 @@ vector!(
     |n| ((1u32 << n) - 1) as __mmask16,
     |p, mask| _mm512_maskz_loadu_ps(mask, p),
     |p, mask, v| _mm512_mask_storeu_ps(p, mask, v),
-    transpose_4_f32
+    transpose_4_f32,
+    |low, high| _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_loadu_ps(low)), _mm256_loadu_ps(high))
 );
 vector!(
     __m512d,
@@ -263,6 +269,11 @@ macro_rules! grouped {
             unsafe fn store_first(self, p: *mut $t, n: usize) {
                 // SAFETY: as above.
                 unsafe { self.0.store_first(p, n) }
+            }
+            #[inline(always)]
+            unsafe fn load_halves(low: *const $t, high: *const $t) -> Self {
+                // SAFETY: as above.
+                unsafe { $name(<$inner as Vector>::load_halves(low, high)) }
             }
             #[inline(always)]
             unsafe fn mul_add(self, b: Self, c: Self) -> Self {

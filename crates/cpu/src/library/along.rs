@@ -356,6 +356,18 @@ fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
     best
 }
 
+/// Asks for a cache line, which need not be there.
+#[inline(always)]
+fn ask_for<T>(p: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch does not fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// An extremum of elements, NaN if one of them is. That is asked for apart, so that picking one of two numbers is one instruction.
 #[inline(always)]
 fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
@@ -366,6 +378,8 @@ fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
     let mut acc = [run[0]; SIDE_BY_SIDE];
     let (parts, rest) = run.as_chunks::<SIDE_BY_SIDE>();
     for part in parts {
+        // The run is in the cache by now, where the next one can come meanwhile.
+        (0..size_of_val(part)).step_by(64).for_each(|b| ask_for(part.as_ptr().wrapping_add(RUN).wrapping_byte_add(b)));
         for (a, &e) in acc.iter_mut().zip(part) {
             *a = pick(*a, e);
         }

@@ -369,6 +369,21 @@ enum Part {
     Owned(Range<usize>),
 }
 
+/// The same place, which the compiler doesn't know for it: told that what is there stays where an extremum is no new one, it would write
+/// the others alone, and processors are slow at that.
+#[inline(always)]
+fn unknown<T>(p: *mut T) -> *mut T {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut p = p;
+        // SAFETY: nothing happens.
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
+        p
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    p
+}
+
 /// Combines so few adjacent updates that they are read before the first is written: vectors of them need not ask whether both overlap.
 ///
 /// # Safety
@@ -378,7 +393,7 @@ unsafe fn apply_few<T: Element, C: Combine<T>, const N: usize>(y: *mut T, update
     // SAFETY: the caller's promise.
     unsafe {
         let (old, new) = (y.cast::<[T; N]>().read(), updates.cast::<[T; N]>().read());
-        y.cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
+        unknown(y).cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
     }
 }
 
@@ -413,6 +428,78 @@ unsafe fn owned(g: &Geometry, indices: *const u8, part: Range<usize>, own: Range
         });
         flush(&kept[..n]);
     }
+}
+
+/// Combines single updates with a table, a histogram: several indices are looked at together, and where all of them are inside nothing
+/// stands between their updates.
+///
+/// # Safety
+/// There are `n` indices and updates, and places of the table up to `room`.
+unsafe fn counted<T: Element, C: Combine<T>>(
+    table: *mut T,
+    index: *const i32,
+    updates: *const T,
+    n: usize,
+    room: u32,
+    clip: bool,
+    isa: Isa,
+) {
+    #[inline(always)]
+    unsafe fn all<T: Element, C: Combine<T>>(
+        table: *mut T,
+        index: *const i32,
+        updates: *const T,
+        n: usize,
+        room: u32,
+        clip: bool,
+    ) {
+        const AT_ONCE: usize = 8;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let put = |place: u32, j: usize| {
+                let to = table.add(place as usize);
+                *to = C::apply(*to, *updates.add(j));
+            };
+            let bounded = |i: i32| if clip { i.clamp(0, room as i32) as u32 } else { i as u32 };
+            let whole = n / AT_ONCE * AT_ONCE;
+            for j in (0..whole).step_by(AT_ONCE) {
+                let places = index.add(j).cast::<[i32; AT_ONCE]>().read_unaligned().map(bounded);
+                if places.iter().fold(0, |m, &p| m.max(p)) <= room {
+                    (0..AT_ONCE).for_each(|k| put(places[k], j + k));
+                } else {
+                    (0..AT_ONCE).filter(|&k| places[k] <= room).for_each(|k| put(places[k], j + k));
+                }
+            }
+            for j in whole..n {
+                let place = bounded(*index.add(j));
+                if place <= room {
+                    put(place, j);
+                }
+            }
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        unsafe fn wide<T: Element, C: Combine<T>>(
+            table: *mut T,
+            index: *const i32,
+            updates: *const T,
+            n: usize,
+            room: u32,
+            clip: bool,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { all::<T, C>(table, index, updates, n, room, clip) }
+        }
+        if isa != Isa::Portable {
+            // SAFETY: the caller's promise; every instruction set but the portable one has AVX2.
+            return unsafe { wide::<T, C>(table, index, updates, n, room, clip) };
+        }
+    }
+    let _ = isa;
+    // SAFETY: the caller's promise.
+    unsafe { all::<T, C>(table, index, updates, n, room, clip) }
 }
 
 /// Combines `n` adjacent updates.
@@ -633,10 +720,11 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
         let g = &self.geometry;
         let parts = pool.threads().min(self.threads);
         pool.run(parts, &|part, _| {
-            let table = tables.at(part * g.operand);
+            // Who is alone needs no table.
+            let table = if parts == 1 { y.at(0) } else { tables.at(part * g.operand) };
             // SAFETY: each part has a table of its own; places are inside it.
             unsafe {
-                for i in 0..g.operand {
+                for i in (0..g.operand).filter(|_| parts > 1) {
                     *table.add(i) = self.identity;
                 }
                 let own = share(g.first(), parts, part);
@@ -645,20 +733,14 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                 if let ([Component { room, stride: 1 }], [Walk { updates: 1, operand: 0, .. }], 1, DType::I32) =
                     (&g.components[..], &g.batch[..], g.rows, g.dtype)
                 {
-                    let index = indices.at(0).cast::<i32>();
-                    for j in own {
-                        let i = *index.add(j) as i64;
-                        let place = if g.clip { i.clamp(0, *room) } else { i };
-                        if place as u64 <= *room as u64 {
-                            put(place as usize, j);
-                        }
-                    }
+                    let index = indices.at(4 * own.start).cast_const().cast::<i32>();
+                    counted::<T, C>(table, index, updates.at(own.start), own.len(), *room as u32, g.clip, self.isa);
                     return;
                 }
                 g.runs(indices.at(0), own, put);
             }
         });
-        for i in 0..g.operand {
+        for i in (0..g.operand).filter(|_| parts > 1) {
             for part in 0..parts {
                 // SAFETY: as above; the tables are complete.
                 unsafe { *y.at(i) = C::apply(*y.at(i), *tables.at(part * g.operand + i)) };

@@ -171,6 +171,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("L", "lanes of a vector, whatever the sizes are"),
     ("BOTH", "twice `BLOCK`"),
     ("COPIED", "1024 rows of a strip: larger matrices take longer than a test should"),
+    ("STEPS", "the most parts of a line; more go another way"),
+    ("JOBS", "how much work is wanted at least, of tiles that the shape decides"),
     ("PUT_OFF", "how many sweeps of rotations wait, whatever the sizes are"),
     ("TILE", "the shape of a tile; `rearrange.tile` says from which size on there are tiles"),
     ("LINES", "the shape of a block that is packed, whatever the sizes are"),

@@ -298,8 +298,20 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [DType::F32, DType::F64, DType::BF16].into_iter().flat_map(of).collect()
     }),
     ("conv.panel", |q, round| {
-        let n = round.divide(q, 48);
-        convolution(n * 48, &[1, 16, n + 2], &[5, 16, 3], DType::F32)
+        // Three axes, so that windows are written out.
+        let n = round.divide(q, 192);
+        convolution(n * 192, &[1, 4, 3, 3, n + 2], &[5, 4, 2, 2, 3], DType::F32)
+    }),
+    ("conv.seen", |q, round| {
+        let lines = round.divide(q, 16 * 62);
+        convolution(lines * 16 * 62, &[1, 16, lines, 62], &[3, 16, 3, 2], DType::F32)
+    }),
+    ("conv.chain", |q, _| {
+        let of = |x: &[usize], k: &[usize]| {
+            let g = one(Conv::new(DType::F32, Windows::plain(x.len() - 2)), &[f32s(x), f32s(k)]);
+            Case::new(q, transform::vjp(&g, &[0, 1]).unwrap())
+        };
+        vec![of(&[3, 2, q + 2], &[6, 2, 3]), of(&[2, 3, q / 8 + 1, 10], &[6, 3, 2, 3])]
     }),
     ("conv.narrow", |q, _| alone(q, 20, q)),
     ("conv.gradients", |q, _| {
@@ -319,7 +331,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
                 high: [1, low][..].into(),
                 ..Windows::plain(2)
             };
-            let (x, k) = (f32s(&[3, 5 * q, 6, 7]), f32s(&[5, 5 * q, window[0], window[1]]));
+            // So few results that windows of phases are not read where they lie.
+            let (x, k) = (f32s(&[3, 5 * q, 3, 3]), f32s(&[5, 5 * q, window[0], window[1]]));
             Case::new(q, one(Conv::new(DType::F32, spread), &[x, k]))
         };
         vec![
@@ -334,7 +347,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("conv.lanes", |q, _| alone(q, q, 3)),
     ("conv.piece", |q, round| {
         let lines = round.divide(q, 48 * 40);
-        convolution(lines * 48 * 40, &[1, 16, lines, 42], &[3, 16, 1, 3], DType::BF16)
+        convolution(lines * 48 * 40, &[1, 16, lines, 42], &[3, 16, 1, 3], DType::F64)
     }),
     ("convolve.least", points),
     ("convolve.many", |q, _| vec![convolved(q, q, 8192)]),
@@ -381,6 +394,27 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("rearrange.short", |q, _| {
         let dtypes = [DType::U8, DType::BF16, DType::F32, DType::F64];
         [&[3, q, 70][..], &[70, q]].into_iter().flat_map(|s| exchanged(q, s, &dtypes)).collect()
+    }),
+    ("rearrange.bytes", |q, _| {
+        let of = |d: DType| {
+            use ir::Binary::{Add, And, Max, Min, Or, Sub, Xor};
+            [Add, Sub, And, Or, Xor, Max, Min].map(|op| {
+                let mut b = Builder::new();
+                let (x, y) = (b.input(d, &[q]), b.input(d, &[q]));
+                let v = b.binary(op, x, y).unwrap();
+                Case { tolerance: 0.0, ..Case::new(q, b.finish(&[v])) }
+            })
+        };
+        [DType::U8, DType::I8].into_iter().flat_map(of).collect()
+    }),
+    ("rearrange.row", |q, _| {
+        let of = |d: DType, indices: DType| {
+            let mut b = Builder::new();
+            let (x, at) = (b.input(d, &[40, q]), b.input(indices, &[300]));
+            let y = b.take(x, at, 0, ir::ops::gather::GatherMode::Clip).unwrap();
+            Case { tolerance: 0.0, ..Case::new(q, b.finish(&[y])) }
+        };
+        vec![of(DType::F32, DType::I32), of(DType::I32, DType::I64)]
     }),
     ("rearrange.tile", |q, round| {
         let n = |bytes: usize| round.divide(q, bytes);

@@ -5,7 +5,7 @@ use super::super::inst::V;
 use super::super::lower::Lower;
 use super::double::Double;
 use super::erf_table;
-use super::exp::{exp, one_minus_exp};
+use super::exp::{exp_of_minus, one_minus_exp};
 use super::float::Float;
 use super::log::log;
 use ir::{Compare, DType};
@@ -54,8 +54,7 @@ pub(super) fn erfc(lo: &mut Lower<'_>, x: V) -> V {
     let square = lo.mul(a, a);
     let rest = lo.nmad(a, a, square);
     let q = lo.mad(q, rest, q);
-    let minus = lo.sign_flipped(square);
-    let e = exp(lo, minus);
+    let e = exp_of_minus(lo, square);
     let right = lo.mul(e, q);
     let two = lo.kr(2.0);
     let left = lo.sub(two, right);

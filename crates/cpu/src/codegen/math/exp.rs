@@ -81,6 +81,22 @@ pub(super) fn exp(lo: &mut Lower<'_>, x: V) -> V {
     scale(lo, p, shifted, n)
 }
 
+/// e⁻ˣ for x from -130 to 130: as [`exp`], without its bounds, and without a negation.
+pub(super) fn exp_of_minus(lo: &mut Lower<'_>, x: V) -> V {
+    let (log2e, magic) = (lo.k(LOG2_E), lo.k(MAGIC));
+    let shifted = lo.nmad(x, log2e, magic);
+    let n = lo.sub(shifted, magic);
+    let (hi, rest) = (lo.k(LN2), lo.k(LN2_REST));
+    // Less the reduced argument: odd powers change their sign.
+    let r = lo.mad(n, hi, x);
+    let r = lo.mad(n, rest, r);
+    let p = lo.poly(r, &[EXP[0], -EXP[1], EXP[2], -EXP[3], EXP[4]]);
+    let (minus, one) = (lo.k(-1.0), lo.k(1.0));
+    let p = lo.mad(p, r, minus);
+    let p = lo.mad(p, r, one);
+    scale(lo, p, shifted, n)
+}
+
 /// At most 1 ulp.
 pub(super) fn exp2(lo: &mut Lower<'_>, x: V) -> V {
     let x = lo.clamp(x, Some(-151.0), Some(129.0));

@@ -22,7 +22,7 @@ pub(super) const LANES: usize = 16;
 pub(super) const NARROW: usize = 8;
 
 /// Output features of a group whose kernel's gradient is taken.
-pub(super) const GRADIENTS: usize = 16;
+pub(super) const GRADIENTS: usize = 4;
 
 /// The same in plain vectors.
 const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
@@ -123,10 +123,15 @@ impl Depthwise {
                     let (n, source) = (end - first, from.wrapping_add(first));
                     let even = line.add(first % 2 * part + first / 2);
                     let odd = line.add((first + 1) % 2 * part + first.div_ceil(2));
-                    let pairs = std::slice::from_raw_parts(source.cast::<[f32; 2]>(), n / 2);
-                    for (k, &[a, b]) in pairs.iter().enumerate() {
-                        *even.add(k) = a;
-                        *odd.add(k) = b;
+                    let whole = n / 2 / LANES * LANES;
+                    for k in (0..whole).step_by(LANES) {
+                        let both = source.add(2 * k).cast::<[[f32; 2]; LANES]>().read_unaligned();
+                        even.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[0]));
+                        odd.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[1]));
+                    }
+                    for k in whole..n / 2 {
+                        *even.add(k) = *source.add(2 * k);
+                        *odd.add(k) = *source.add(2 * k + 1);
                     }
                     if n % 2 == 1 {
                         *even.add(n / 2) = *source.add(n - 1);
@@ -229,7 +234,13 @@ impl Depthwise {
                         for j in 0..J {
                             let mut lanes = [0f32; LANES];
                             acc[j][0].add(acc[j][1]).store(lanes.as_mut_ptr());
-                            sums[j] += lanes[..V::LANES].iter().map(|&a| a as f64).sum::<f64>();
+                            let mut wide = lanes.map(|a| a as f64);
+                            let mut half = LANES / 2;
+                            while half > 0 {
+                                (0..half).for_each(|i| wide[i] += wide[i + half]);
+                                half /= 2;
+                            }
+                            sums[j] += wide[0];
                             acc[j] = [V::splat(0.0); 2];
                         }
                     }

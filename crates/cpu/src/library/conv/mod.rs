@@ -4,14 +4,19 @@
 //! each image and group, cut into pieces whose packed windows stay in cache; f32 has loops of its own for it
 //! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
 //! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
-//! innermost axis that is the longer one. Features that are alone in their group have loops of their own ([`depthwise`]); an
+//! innermost axis that is the longer one. Mostly f32 does without: windows are read where the padded input lies ([`direct`], and
+//! [`gradient`] for ∂kernel). Features that are alone in their group have loops of their own ([`depthwise`]); an
 //! input that is spread is taken phase by phase ([`phased`]), or where there are fewer output features than input features each element of it
 //! is multiplied by all of the kernel and added where it belongs ([`columns`]).
 
 mod blocked;
 mod columns;
 mod depthwise;
+mod direct;
+mod gradient;
+mod micro;
 mod phased;
+mod planes;
 mod windows;
 
 use super::{Machine, Routine};
@@ -59,6 +64,16 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "conv.fewer",
             columns::FEWER,
             "input features of a spread input by output features: from here its elements are spread after they are multiplied",
+        ),
+        Threshold::new(
+            "conv.seen",
+            direct::SEEN_BYTES / 4,
+            "elements of the input that results see: beyond, it has parts",
+        ),
+        Threshold::new(
+            "conv.chain",
+            gradient::CHAIN,
+            "positions of an image: beyond, a kernel's gradient is several sums",
         ),
         Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
     ]
@@ -178,6 +193,12 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
         avx2: machine.isa != Isa::Portable,
     };
     if let Some(routine) = depthwise::prepare(&geometry, machine) {
+        return Some(Box::new(routine));
+    }
+    if wide && let Some(routine) = gradient::prepare(&geometry, machine) {
+        return Some(Box::new(routine));
+    }
+    if !wide && let Some(routine) = direct::prepare(&geometry, machine) {
         return Some(Box::new(routine));
     }
     if blocked::suits(&geometry, wide) {

@@ -323,7 +323,7 @@ unsafe fn run_of_windows<T: Copy + Default>(
 
 /// Zeros, without a call where they are few.
 #[inline(always)]
-unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
+pub(super) unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
     const AT_ONCE: usize = 8;
     // SAFETY: the caller vouches for `n` elements.
     unsafe {
@@ -339,7 +339,7 @@ unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
 /// # Safety
 /// The first and the last one are in one piece of memory, and `to` has room.
 #[inline(always)]
-unsafe fn spread_copy<T: Copy>(from: *const T, step: usize, to: *mut T, n: usize) {
+pub(super) unsafe fn spread_copy<T: Copy>(from: *const T, step: usize, to: *mut T, n: usize) {
     const LANES: usize = 8;
     // SAFETY: the caller's promise.
     unsafe {

@@ -24,10 +24,16 @@ pub(super) fn cholesky<T: Real>(a: &mut [T], n: usize) {
 #[inline(always)]
 pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
     let below = columns.end;
+    let done = match columns.len().div_ceil(NARROW) {
+        0..=1 => cholesky_block::<T, NARROW>(a, n, &columns),
+        2 => cholesky_block::<T, { 2 * NARROW }>(a, n, &columns),
+        _ if columns.len() <= BLOCK => cholesky_block::<T, BLOCK>(a, n, &columns),
+        _ => columns.clone().all(|i| cholesky_row(a, n, &columns, i)),
+    };
+    if !done {
+        return false;
+    }
     for i in columns.clone() {
-        if !cholesky_row(a, n, &columns, i) {
-            return false;
-        }
         a[i * n + i + 1..(i + 1) * n].fill(T::ZERO);
     }
     // Rows below the block side by side, as far as they go.
@@ -40,6 +46,39 @@ pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usiz
         }
     }
     (below + together..n).all(|i| cholesky_row(a, n, &columns, i))
+}
+
+/// The block of the lower factor on the diagonal, of at most `R` columns: each of them, once it is known, leaves those behind it, so what
+/// waits for a root and a quotient is a column and not an element. Says whether there is such.
+#[inline(always)]
+fn cholesky_block<T: Real, const R: usize>(a: &mut [T], n: usize, columns: &Range<usize>) -> bool {
+    let (from, w) = (columns.start, columns.len());
+    // Columns beside each other, from the diagonal on.
+    let mut t = [[T::ZERO; R]; R];
+    for r in 0..w {
+        let row = &a[(from + r) * n + from..][..r + 1];
+        row.iter().zip(&mut t).for_each(|(x, t)| t[r] = *x);
+    }
+    for j in 0..w {
+        let d = t[j][j];
+        if !(d > T::ZERO) {
+            return false;
+        }
+        let root = d.sqrt();
+        let x = t[j].map(|x| x / root);
+        t[j] = x;
+        t[j][j] = root;
+        for (k, t) in t.iter_mut().enumerate().take(w).skip(j + 1) {
+            for r in 0..R {
+                t[r] -= x[k] * x[r];
+            }
+        }
+    }
+    for r in 0..w {
+        let row = &mut a[(from + r) * n + from..][..r + 1];
+        row.iter_mut().zip(&t).for_each(|(x, t)| *x = t[r]);
+    }
+    true
 }
 
 /// One row of some columns of the lower factor. Says whether there is such.

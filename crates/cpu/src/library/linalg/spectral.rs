@@ -258,7 +258,10 @@ pub(super) fn svd<T: Real>(
     let scale = normalise(a);
     if n >= SINGULAR && room.len() >= bidiagonal::room(m, n, running.is_some()) {
         bidiagonal::svd(a, m, n, v, s, room, vectors, workers, running);
-        descend(a, m, n, v, s);
+        match vectors {
+            true => descend(a, m, n, v, s),
+            false => s.sort_unstable_by(|x, y| y.partial_cmp(x).unwrap_or(std::cmp::Ordering::Equal)),
+        }
         return s.iter_mut().for_each(|x| *x *= scale);
     }
     for _ in 0..ITERATIONS {

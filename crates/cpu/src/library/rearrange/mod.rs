@@ -1,11 +1,13 @@
 //! Kernels that only move elements: transposes, flips, strided slices, interleaved channels.
 //!
 //! A loop over one axis of the result reads its operand in steps there, whichever axis that is. Here such a kernel is known by
-//! its loops ([`read::moves`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
+//! its loops ([`read::moves`]; those that look elements up by [`take`], those that combine bytes by [`bytewise`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
 //! short or no axis of the operand is dense ([`lines`]).
 
+mod bytewise;
 mod lines;
 mod read;
+mod take;
 pub(super) mod tiles;
 
 use super::{Raw, Routine, in_ranges};
@@ -19,6 +21,12 @@ use std::ops::Range;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("rearrange.short", lines::SHORT, "elements of an axis: up to here lines are dealt out one by one"),
+    Threshold::new("rearrange.row", take::ROW_BYTES / 4, "elements of a row that is looked up: beyond, by the kernel"),
+    Threshold::new(
+        "rearrange.bytes",
+        bytewise::BYTES_LEAST,
+        "bytes that are combined: from here whole vectors of them",
+    ),
     Threshold::new("rearrange.tile", tiles::LINE, "bytes of both axes: from here tiles are transposed"),
 ];
 
@@ -59,14 +67,23 @@ struct Rearrangement {
     isa: Isa,
 }
 
-/// The routine of a kernel that only moves elements, where it beats the kernel: buffers are the operand and the result.
-pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<(Box<dyn Routine>, [usize; 2])> {
+/// A routine, the buffers of its operands and that of its result.
+type Prepared = (Box<dyn Routine>, SmallVec<[usize; 2]>, usize);
+
+/// The routine of a kernel that only moves elements, or looks them up, where it beats the kernel.
+pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<Prepared> {
     if isa == Isa::Portable {
         return None;
     }
-    let (moves, buffers) = read::moves(kernel)?;
-    let way = choose(&moves)?;
-    Some((Box::new(Rearrangement { moves, way, isa }), buffers))
+    if let Some((moves, [from, to])) = read::moves(kernel) {
+        let way = choose(&moves)?;
+        return Some((Box::new(Rearrangement { moves, way, isa }), [from][..].into(), to));
+    }
+    if let Some((takes, [from, at, to])) = take::takes(kernel) {
+        return Some((Box::new(takes), [from, at][..].into(), to));
+    }
+    let (own, [left, right, to]) = bytewise::bytewise(kernel, isa)?;
+    Some((Box::new(own), [left, right][..].into(), to))
 }
 
 impl Moves {

@@ -9,21 +9,21 @@ use smallvec::SmallVec;
 
 /// `variable / over % size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Digit {
-    var: u32,
-    over: i64,
-    size: i64,
+pub(super) struct Digit {
+    pub(super) var: u32,
+    pub(super) over: i64,
+    pub(super) size: i64,
 }
 
 /// What a register holds.
 #[derive(Clone, Copy)]
-enum Value {
+pub(super) enum Value {
     Number(i64),
     /// A digit, so many times.
     Digit(Digit, i64),
 }
 
-type Known = SmallVec<[(Reg, Value); 12]>;
+pub(super) type Known = SmallVec<[(Reg, Value); 12]>;
 
 /// The moves of a kernel that does nothing else, and the buffers between which it does.
 pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
@@ -91,7 +91,7 @@ pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
 }
 
 /// What an operation on digits gives, if that is a digit.
-fn value(op: &Op, vars: &[(u32, i64)], known: &Known) -> Option<Value> {
+pub(super) fn value(op: &Op, vars: &[(u32, i64)], known: &Known) -> Option<Value> {
     let of = |r: &Reg| known.iter().find(|k| k.0 == *r).map(|k| k.1);
     match op {
         Op::Const(c) if !c.dtype().is_float() => Some(Value::Number(c.to_i64())),
@@ -115,7 +115,7 @@ fn value(op: &Op, vars: &[(u32, i64)], known: &Known) -> Option<Value> {
 }
 
 /// An index as multiples of digits, each once.
-fn digits(index: &Index, vars: &[(u32, i64)], known: &Known) -> Option<SmallVec<[(Digit, i64); 6]>> {
+pub(super) fn digits(index: &Index, vars: &[(u32, i64)], known: &Known) -> Option<SmallVec<[(Digit, i64); 6]>> {
     if !index.offset_args.is_empty() {
         return None;
     }

@@ -1,0 +1,453 @@
+//! Convolution of f32, and of bf16 in pairs of features, that reads windows where they lie.
+//!
+//! A part takes some lines of an image's results. It writes the lines of the input that they see once, between their padding and, where
+//! windows are steps apart, in as many parts ([`Planes`]): then each element of the windows of neighbouring positions is a run of
+//! them, and a vector of positions is multiplied from where it lies. Compared with writing windows out that is a copy of the input
+//! instead of one for every element of the window.
+//!
+//! Vectors go along lines of results, or half a vector along each of two, or along all that the planes have: what lies between lines is
+//! computed too then, and dropped.
+
+use super::super::{Machine, Pointers, Raw, Routine};
+use super::Geometry;
+use super::blocked::{DEPTH, POSITIONS};
+use super::micro::{Micros, Windowed};
+use super::planes::{Line, Planes, STEPS};
+use crate::gemm::Isa;
+use crate::gemm::kernel::{HasKernels, Kernels};
+use crate::pool::Pool;
+use compiler::Result;
+use half::bf16;
+use ir::DType;
+
+/// Bytes of the input that a part sees: they stay in the L2 cache.
+pub(super) const SEEN_BYTES: usize = 320 << 10;
+/// Parts for each thread, where there is one image.
+const PARTS: usize = 2;
+
+/// How vectors go along positions.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Along {
+    Lines,
+    Halves,
+    Plane,
+}
+
+/// A vector of positions: where both halves of it are in the planes, and its runs among the results.
+#[derive(Debug)]
+struct Place {
+    from: [u32; 2],
+    runs: std::ops::Range<usize>,
+}
+
+/// Lanes of a vector that are adjacent results.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    lane: usize,
+    count: usize,
+    to: usize,
+}
+
+/// The vectors of so many lines and columns.
+#[derive(Debug)]
+struct Places {
+    all: Vec<Place>,
+    runs: Vec<Stretch>,
+}
+
+pub(super) struct Direct {
+    g: Geometry,
+    kernels: &'static Kernels<f32>,
+    micros: &'static Micros,
+    planes: Planes,
+    /// Windows are read in the input itself.
+    in_place: bool,
+    offsets: Vec<u32>,
+    /// Elements of a window, over all features of a group; and of those, at a time.
+    depth: usize,
+    step: usize,
+    /// Rows of a panel of the kernel, and panels of a group.
+    rows: usize,
+    panels: usize,
+    halves: bool,
+    /// Lines and columns of results, of a part, and parts of each.
+    size: [usize; 2],
+    part: [usize; 2],
+    parts: [usize; 2],
+    /// Vectors of a part, of those in the last lines or columns.
+    places: [Places; 2],
+    /// An element of planes and kernel is two of bf16, of neighbouring features.
+    pairs: bool,
+    threads: usize,
+}
+
+/// The vectors of positions of `lines` by `cols` results, where planes have lines of `width` and results of `row`.
+fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lanes: usize) -> Places {
+    let (mut all, mut runs) = (Vec::new(), Vec::<Stretch>::new());
+    match along {
+        Along::Lines | Along::Halves => {
+            // Pieces of lines; a vector is one of them, or two halves.
+            let wide = if along == Along::Lines { lanes } else { lanes / 2 };
+            let pieces: Vec<[usize; 3]> = (0..lines)
+                .flat_map(|l| (0..cols).step_by(wide).map(move |c| [l * width + c, wide.min(cols - c), l * row + c]))
+                .collect();
+            for own in pieces.chunks(lanes / wide) {
+                let first = runs.len();
+                for (i, &[_, count, to]) in own.iter().enumerate() {
+                    match runs.last_mut() {
+                        Some(last) if i > 0 && last.lane + last.count == i * wide && last.to + last.count == to => {
+                            last.count += count;
+                        }
+                        _ => runs.push(Stretch { lane: i * wide, count, to }),
+                    }
+                }
+                let high = match along {
+                    Along::Lines => own[0][0] + lanes / 2,
+                    _ => own[own.len() - 1][0],
+                };
+                all.push(Place { from: [own[0][0] as u32, high as u32], runs: first..runs.len() });
+            }
+        }
+        Along::Plane => {
+            let end = (lines - 1) * width + cols;
+            for at in (0..end).step_by(lanes) {
+                let first = runs.len();
+                for line in at / width..=((at + lanes - 1) / width).min(lines - 1) {
+                    let begin = at.max(line * width);
+                    let stop = (at + lanes).min(line * width + cols);
+                    if begin < stop {
+                        let to = line * row + begin - line * width;
+                        runs.push(Stretch { lane: begin - at, count: stop - begin, to });
+                    }
+                }
+                all.push(Place { from: [at as u32, (at + lanes / 2) as u32], runs: first..runs.len() });
+            }
+        }
+    }
+    Places { all, runs }
+}
+
+/// Whether elements are multiplied in pairs: bf16, where the machine does that but by vectors. Not where windows have so many that results
+/// would have to be added to.
+fn pairs(g: &Geometry, isa: Isa) -> bool {
+    let kernels = f32::kernels(isa, DType::BF16);
+    let by_vectors = kernels.tiles.is_none() && kernels.groups.is_some_and(|g| g.per == 2);
+    let short = g.features.div_ceil(2) * g.window <= 4 * DEPTH;
+    g.dtype == DType::BF16 && matches!(g.out, DType::BF16 | DType::F32) && by_vectors && short
+}
+
+/// Rounds results to bf16.
+///
+/// # Safety
+/// Both are good for `n`, and the machine has AVX-512, unless this is not x86-64.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512bw"))]
+unsafe fn narrowed(from: *const f32, to: *mut bf16, n: usize) {
+    const LANES: usize = 16;
+    let whole = n / LANES * LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            let all = from.add(i).cast::<[f32; LANES]>().read();
+            to.add(i).cast::<[bf16; LANES]>().write(all.map(bf16::from_f32));
+        }
+        (whole..n).for_each(|i| *to.add(i) = bf16::from_f32(*from.add(i)));
+    }
+}
+
+/// Whether vectors waste little: writing windows out costs about as much as eight more features, a few lanes that are wasted don't.
+fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize) -> bool {
+    vectors * lanes * outs <= positions * (outs + outs / 16 + 8)
+}
+
+/// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
+pub(super) fn suits([lines, cols]: [usize; 2], window: usize, outs: usize, isa: Isa) -> bool {
+    let lanes = Micros::of(isa).lanes;
+    // Without padding lines are one.
+    let (lines, cols) = if window == 1 { (1, lines * cols) } else { (lines, cols) };
+    let width = cols + window - 1;
+    let count = |along| places(along, [lines, cols], width, cols, lanes).all.len();
+    let ways = [Along::Lines, Along::Halves, Along::Plane];
+    let least = ways.into_iter().map(count).min().unwrap_or(0);
+    lines * cols >= POSITIONS && outs > 1 && worth(least, lanes, lines * cols, outs)
+}
+
+/// The convolution, where its windows are narrower than the results and vectors of positions waste little.
+pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
+    let spatial = &g.axes[..g.rank];
+    let pairs = pairs(g, machine.isa);
+    let dtypes = pairs || (g.dtype == DType::F32 && g.out == DType::F32);
+    let plain = dtypes && g.rank <= 2 && g.positions >= POSITIONS && g.outs > 1;
+    let usual = |a: &super::Axis| a.base_dilation == 1 && a.base > 0 && a.stride <= STEPS as i64;
+    if !plain || g.features * g.window == 0 || !spatial.iter().all(usual) {
+        return None;
+    }
+    let mut lines = [Line::UNIT; 2];
+    for (line, a) in lines[2 - g.rank..].iter_mut().zip(spatial) {
+        let (step, hop) = (usize::try_from(a.stride).ok()?, usize::try_from(a.window_dilation).ok()?);
+        *line = Line { base: a.base, low: a.low, step, hop, along: a.count, across: a.window };
+    }
+    let [down, across] = lines;
+    let kernels = f32::kernels(machine.isa, DType::F32);
+    let micros = match pairs {
+        #[cfg(target_arch = "x86_64")]
+        true => Micros::pairs(),
+        _ => Micros::of(machine.isa),
+    };
+    let lanes = micros.lanes;
+    let features = if pairs { g.features.div_ceil(2) } else { g.features };
+    let in_place = !pairs
+        && lines.iter().all(|l| l.step == 1 && l.inside())
+        && across.along.is_multiple_of(lanes)
+        && g.plane < 1 << 24;
+    let planes = Planes::new(down, across, machine.isa != Isa::Portable);
+    let width = if in_place { across.base } else { planes.width };
+    // Fewest vectors; whole lines where that is no more.
+    let size = [down.along, across.along];
+    let count = |along| places(along, size, width, across.along, lanes).all.len();
+    let ways = if in_place { &[Along::Lines][..] } else { &[Along::Lines, Along::Halves, Along::Plane] };
+    let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
+    if !worth(vectors, lanes, g.positions, g.outs) {
+        return None;
+    }
+    // Parts of what the cache holds, and as many as threads want.
+    let axis = usize::from(size[0] == 1);
+    let unit = if axis == 1 { 2 * lanes } else { 1 };
+    let seen = |n: usize| {
+        let of = |l: Line| Line { along: n.min(l.along), ..l };
+        let own = if axis == 0 { Planes::new(of(down), across, true) } else { Planes::new(down, of(across), true) };
+        4 * features * own.plane
+    };
+    let units = size[axis].div_ceil(unit);
+    let fit = (1..=units).rev().find(|&n| seen(n * unit) <= SEEN_BYTES).unwrap_or(1);
+    let matrices = (g.images * g.groups).max(1);
+    let wanted = if machine.threads > 1 { (PARTS * machine.threads).div_ceil(matrices) } else { 1 };
+    let parts = units.div_ceil(fit).max(wanted.min(units));
+    let each = units.div_ceil(parts) * unit;
+    let mut part = size;
+    part[axis] = each.min(size[axis]);
+    let mut lines = lines;
+    lines[axis].along = part[axis];
+    let planes = Planes::new(lines[0], lines[1], machine.isa != Isa::Portable);
+    let width = if in_place { across.base } else { planes.width };
+    let plane = if in_place { g.plane } else { planes.plane };
+    let mut parts = [1; 2];
+    parts[axis] = size[axis].div_ceil(part[axis]);
+    let mut last = part;
+    last[axis] = size[axis] - (parts[axis] - 1) * part[axis];
+    let places = [part, last].map(|size| places(along, size, width, across.along, lanes));
+    let tap = |i: usize, j: usize| match in_place {
+        true => i * down.hop * across.base + j * across.hop,
+        false => planes.tap(i, j),
+    };
+    let depth = features * g.window;
+    let mut offsets = Vec::with_capacity(depth);
+    for f in 0..features {
+        for i in 0..down.across {
+            for j in 0..across.across {
+                offsets.push(u32::try_from(f * plane + tap(i, j)).ok()?);
+            }
+        }
+    }
+    let panels = g.outs.div_ceil(micros.rows);
+    Some(Direct {
+        g: g.clone(),
+        kernels,
+        micros,
+        planes,
+        in_place,
+        offsets,
+        depth,
+        // Results of two bytes can't be added to.
+        step: if pairs { depth } else { depth.div_ceil(depth.div_ceil(DEPTH)) },
+        rows: g.outs.div_ceil(panels),
+        panels,
+        halves: along == Along::Halves,
+        size,
+        part,
+        parts,
+        places,
+        pairs,
+        threads: machine.threads,
+    })
+}
+
+impl Direct {
+    /// f32 of the packed kernel.
+    fn packed(&self) -> usize {
+        (self.g.groups * self.panels * self.kernels.mr * self.depth).next_multiple_of(16)
+    }
+
+    /// f32 of the planes of a worker, with a vector behind the last.
+    fn room(&self) -> usize {
+        let features = if self.pairs { self.g.features.div_ceil(2) } else { self.g.features };
+        if self.in_place { 0 } else { (features * self.planes.plane + 32).next_multiple_of(16) }
+    }
+
+    /// Some positions of an image and group: all output features of them.
+    unsafe fn part(&self, x: *const u8, y: *mut u8, unit: usize, packed: *const f32, room: *mut f32) {
+        let g = &self.g;
+        let parts = self.parts[0] * self.parts[1];
+        let (matrix, part) = (unit / parts, unit % parts);
+        let (image, group) = (matrix / g.groups, matrix % g.groups);
+        let axis = usize::from(self.parts[1] > 1);
+        let places = &self.places[usize::from(part + 1 == parts)];
+        let mut first = [0; 2];
+        first[axis] = part * self.part[axis];
+        // SAFETY: the caller vouches for the operands; the result's positions are this part's, the room this worker's.
+        unsafe {
+            let at = image * g.image + group * g.group;
+            let seen = match self.in_place {
+                true => x.cast::<f32>().add(at + first[0] * g.axes[g.rank - 1].base + first[1]),
+                false => {
+                    self.write(x, at, (first[0], first[1]), room);
+                    room.cast_const()
+                }
+            };
+            let y = y.add((matrix * g.outs * g.positions + first[0] * self.size[1] + first[1]) * g.out.size());
+            for k in (0..self.depth).step_by(self.step) {
+                for i in 0..self.panels {
+                    let rows = self.rows.min(g.outs - i * self.rows);
+                    let a = packed.add(((group * self.panels + i) * self.depth + k) * self.kernels.mr);
+                    let y = y.add(i * self.rows * g.positions * g.out.size());
+                    for pair in places.all.chunks(2) {
+                        self.tile(rows, k, a, seen, y, pair, &places.runs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Packs some rows of the kernel, pairs of features beside each other.
+    unsafe fn pack_pairs(&self, kernel: *const u16, first: usize, rows: usize, to: *mut u32) {
+        let g = &self.g;
+        for i in 0..rows {
+            for (k, f, t) in (0..self.depth).map(|k| (k, k / g.window * 2, k % g.window)) {
+                // SAFETY: the caller vouches for the kernel and for a panel.
+                unsafe {
+                    let at = |f: usize| *kernel.add(((first + i) * g.features + f) * g.window + t) as u32;
+                    let high = if f + 1 < g.features { at(f + 1) } else { 0 };
+                    *to.add(k * self.kernels.mr + i) = at(f) | high << 16;
+                }
+            }
+        }
+    }
+
+    /// Writes the planes of all features from `at` on.
+    unsafe fn write(&self, x: *const u8, at: usize, first: (usize, usize), room: *mut f32) {
+        let g = &self.g;
+        // SAFETY: the caller vouches for the input and for room; pairs are for machines that have AVX-512.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if self.pairs {
+                let plane = |f: usize| (f < g.features).then(|| x.cast::<u16>().add(at + f * g.plane));
+                for f in 0..g.features.div_ceil(2) {
+                    let both = [plane(2 * f), plane(2 * f + 1)];
+                    self.planes.write_pairs(both, first, room.add(f * self.planes.plane));
+                }
+                return;
+            }
+            for f in 0..g.features {
+                self.planes.write(x.cast::<f32>().add(at + f * g.plane), first, room.add(f * self.planes.plane));
+            }
+        }
+    }
+
+    /// Some features of up to two vectors of positions.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "a tile of three operands, each with a place")]
+    unsafe fn tile(
+        &self,
+        rows: usize,
+        k: usize,
+        a: *const f32,
+        seen: *const f32,
+        y: *mut u8,
+        pair: &[Place],
+        runs: &[Stretch],
+    ) {
+        const AREA: usize = 12 * 2 * 16;
+        let (g, lanes) = (&self.g, self.micros.lanes);
+        let micro = self.micros.windowed(rows, pair.len(), self.halves);
+        let place = |j: usize| &pair[j.min(pair.len() - 1)];
+        // SAFETY: the caller vouches for the operands; offsets and places are inside the planes.
+        unsafe {
+            let at = |j: usize, half: usize| seen.add(place(j).from[half] as usize);
+            let mut call = Windowed {
+                k: self.step.min(self.depth - k),
+                a,
+                a_k: self.kernels.mr,
+                offsets: self.offsets.as_ptr().add(k),
+                b: [at(0, 0), at(0, 1), at(1, 0), at(1, 1)],
+                c: [y.cast(); 2],
+                lanes: [lanes; 2],
+                c_row: g.positions,
+                add: k > 0,
+            };
+            let one = |p: &Place| p.runs.len() == 1 && runs[p.runs.start].lane == 0;
+            let narrow = g.out == DType::BF16;
+            let (halves, y) = (y.cast::<bf16>(), y.cast::<f32>());
+            if !narrow && pair.iter().all(one) {
+                for j in 0..pair.len() {
+                    let run = runs[pair[j].runs.start];
+                    (call.c[j], call.lanes[j]) = (y.add(run.to), run.count);
+                }
+                return micro(&call);
+            }
+            // Results that are not adjacent go where they belong from a tile of their own.
+            let mut own = std::mem::MaybeUninit::<[f32; AREA]>::uninit();
+            let own = own.as_mut_ptr().cast::<f32>();
+            (call.c, call.c_row, call.add) = ([own, own.add(lanes)], 2 * lanes, false);
+            micro(&call);
+            for (j, p) in pair.iter().enumerate() {
+                for run in &runs[p.runs.clone()] {
+                    for i in 0..rows {
+                        let from = own.add(i * 2 * lanes + j * lanes + run.lane);
+                        if narrow {
+                            let to = halves.add(i * g.positions + run.to);
+                            narrowed(from, to, run.count);
+                            continue;
+                        }
+                        let to = y.add(i * g.positions + run.to);
+                        match k > 0 {
+                            true => (0..run.count).for_each(|n| *to.add(n) += *from.add(n)),
+                            false => super::super::copying::copy(from.cast_const(), to, run.count),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Routine for Direct {
+    fn scratch_bytes(&self) -> usize {
+        4 * (self.packed() + self.room() * self.threads)
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (g, mr) = (&self.g, self.kernels.mr);
+        let packed = Raw(scratch.cast::<f32>());
+        let room = Raw(packed.at(self.packed()));
+        let (args, y) = (Pointers(args), Raw(outs[0]));
+        pool.run(g.groups * self.panels, &|part, _| {
+            let (group, row) = (part / self.panels, part % self.panels * self.rows);
+            // SAFETY: the rows are the kernel's, and panels are disjoint.
+            unsafe {
+                let from = args.get()[1].cast::<f32>().add((group * g.outs + row) * self.depth);
+                let to = packed.at(part * mr * self.depth);
+                if self.pairs {
+                    let rows = self.rows.min(g.outs - row);
+                    return self.pack_pairs(args.get()[1].cast(), group * g.outs + row, rows, to.cast());
+                }
+                let strides = (self.depth as isize, 1);
+                (self.kernels.pack)(to, mr, from, strides, self.rows.min(g.outs - row), self.depth);
+            }
+        });
+        pool.run(g.images * g.groups * self.parts[0] * self.parts[1], &|unit, worker| {
+            let room = room.at(worker * self.room());
+            // SAFETY: parts have disjoint results, workers their own room.
+            unsafe { self.part(args.get()[0], y.at(0), unit, packed.at(0), room) };
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! The gradient of a convolution's kernel in f32, without writing windows out.
+//!
+//! As a convolution its windows are whole images: `kernel[c, o, tap] = Σ x[c, n, p + tap] · ct[o, n, p]` over images `n` and positions
+//! `p`. Rows of the product are window elements, each of them a place in the padded image from which k runs on; columns are output features,
+//! so cotangents are packed with the features beside each other, once for all rows.
+//!
+//! Sums are made over *items*, some images or a part of one, which the shape decides. Where there are few tiles of results, items are dealt
+//! out to several sums, which are added in the end: threads find enough work, and what is added to what doesn't depend on them.
+
+use super::super::{Machine, Raw, Routine, in_ranges};
+use super::Geometry;
+use super::depthwise::GRADIENTS;
+use super::micro::{Gathered, Micros};
+use super::planes::{Line, Planes};
+use crate::gemm::Isa;
+use crate::gemm::kernel::{HasKernels, Kernels};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::DType;
+use std::ops::Range;
+
+/// Elements that one accumulator sums at a time, about.
+pub(super) const CHAIN: usize = 1024;
+/// Work that is wanted at least: where there are fewer tiles, several sums.
+const JOBS: usize = 24;
+/// Bytes of cotangents and images that a thread packs at a time.
+const KEPT: usize = 512 << 10;
+
+/// Some images, and lines and columns of their windows.
+struct Item {
+    images: Range<usize>,
+    lines: Range<usize>,
+    cols: Range<usize>,
+}
+
+impl Item {
+    fn k(&self) -> usize {
+        self.images.len() * self.lines.len() * self.cols.len()
+    }
+}
+
+pub(super) struct Gradient {
+    g: Geometry,
+    micros: &'static Micros,
+    kernels: &'static Kernels<f32>,
+    down: Line,
+    across: Line,
+    /// Images with their padding, or `None` if they have none.
+    planes: Option<Planes>,
+    /// Where rows of the product begin, from the first plane of an image and group on.
+    offsets: Vec<u32>,
+    width: usize,
+    items: Vec<Item>,
+    /// The most elements of an item, and items that are packed at a time.
+    k: usize,
+    at_once: usize,
+    /// Images of those, at most.
+    images: usize,
+    /// Rows of a tile and tiles; panels of output features; sums.
+    rows: usize,
+    tiles: usize,
+    panels: usize,
+    sums: usize,
+}
+
+/// The gradient, where windows are wider than results and there are features for vectors.
+pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Gradient> {
+    let spatial = &g.axes[..g.rank];
+    let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 2 && g.outs > GRADIENTS;
+    let all = g.images * g.features * g.window * g.positions;
+    if !plain || all == 0 || spatial.iter().any(|a| a.base_dilation != 1 || a.base == 0) {
+        return None;
+    }
+    let mut lines = [Line::UNIT; 2];
+    for (line, a) in lines[2 - g.rank..].iter_mut().zip(spatial) {
+        let (hop, step) = (usize::try_from(a.stride).ok()?, usize::try_from(a.window_dilation).ok()?);
+        *line = Line { base: a.base, low: a.low, step, hop, along: a.window, across: a.count };
+    }
+    let [down, across] = lines;
+    let micros = Micros::narrow(machine.isa, g.outs);
+    let narrow = micros.lanes < Micros::of(machine.isa).lanes;
+    let kernels = f32::kernels(if narrow { Isa::Avx2 } else { machine.isa }, DType::F32);
+    // Neighbours are read one by one, so a step needs no parts.
+    let whole = |l: Line| Line { step: 1, hop: 1, along: l.padded(), across: 1, ..l };
+    let planes = match lines.iter().all(Line::inside) {
+        true => None,
+        false => Some(Planes::new(whole(down), whole(across), machine.isa != Isa::Portable)),
+    };
+    let width = planes.as_ref().map_or(across.base, |p| p.width);
+    let plane = planes.as_ref().map_or(g.image, |p| p.plane);
+    let mut offsets = Vec::with_capacity(g.images * g.positions);
+    for c in 0..g.images {
+        for i in 0..down.across {
+            for j in 0..across.across {
+                offsets.push(u32::try_from(c * plane + i * down.hop * width + j * across.hop).ok()?);
+            }
+        }
+    }
+    let items = items(g.features, down.along, across.along);
+    let k = items.iter().map(Item::k).max()?;
+    let tiles = offsets.len().div_ceil(micros.rows);
+    let panels = g.outs.div_ceil(kernels.nr);
+    let sums = JOBS.div_ceil(g.groups * tiles * panels).min(items.len());
+    let image = planes.as_ref().map_or(0, |p| g.groups * g.images * p.plane);
+    let bytes = 4 * (g.groups * panels * k * kernels.nr + image * g.features / items.len());
+    let at_once = (KEPT * machine.threads / bytes).next_multiple_of(sums).clamp(sums, items.len());
+    let images = items.chunks(at_once).map(|c| c[c.len() - 1].images.end - c[0].images.start).max()?;
+    Some(Gradient {
+        g: g.clone(),
+        micros,
+        kernels,
+        down,
+        across,
+        planes,
+        width,
+        images,
+        items,
+        k,
+        at_once,
+        rows: offsets.len().div_ceil(tiles),
+        offsets,
+        tiles,
+        panels,
+        sums,
+    })
+}
+
+/// Several small images, or parts of large ones: lines, or columns of a single line.
+fn items(images: usize, lines: usize, cols: usize) -> Vec<Item> {
+    let each = lines * cols;
+    let mut all = Vec::new();
+    if each <= CHAIN {
+        let at_once = CHAIN / each;
+        for first in (0..images).step_by(at_once) {
+            all.push(Item { images: first..images.min(first + at_once), lines: 0..lines, cols: 0..cols });
+        }
+        return all;
+    }
+    for n in 0..images {
+        if lines == 1 {
+            for c in (0..cols).step_by(CHAIN) {
+                all.push(Item { images: n..n + 1, lines: 0..1, cols: c..cols.min(c + CHAIN) });
+            }
+            continue;
+        }
+        let at_once = (CHAIN / cols).max(1);
+        for l in (0..lines).step_by(at_once) {
+            all.push(Item { images: n..n + 1, lines: l..lines.min(l + at_once), cols: 0..cols });
+        }
+    }
+    all
+}
+
+impl Gradient {
+    /// f32 of the planes of an image, of all groups.
+    fn image(&self) -> usize {
+        self.planes.as_ref().map_or(0, |p| self.g.groups * self.g.images * p.plane)
+    }
+
+    /// f32 of an item's packed cotangents, of all groups.
+    fn packed(&self) -> usize {
+        self.g.groups * self.panels * self.k * self.kernels.nr
+    }
+
+    /// f32 of a sum.
+    fn sum(&self) -> usize {
+        self.g.groups * self.panels * self.offsets.len() * self.kernels.nr
+    }
+
+    /// f32 of all images, packed items, and sums.
+    fn sizes(&self) -> [usize; 3] {
+        [self.images * self.image() + 32, self.at_once * self.packed(), self.sums * self.sum()]
+            .map(|n| n.next_multiple_of(16))
+    }
+
+    /// Packs the cotangents of one panel for an item.
+    unsafe fn pack(&self, item: &Item, group: usize, panel: usize, ct: *const f32, to: *mut f32) {
+        let (g, nr) = (&self.g, self.kernels.nr);
+        let (first, cols) = (panel * nr, self.across.along);
+        let valid = nr.min(g.outs - first);
+        let (lines, along) = (item.lines.len(), item.cols.len());
+        for (i, n) in item.images.clone().enumerate() {
+            // Lines of whole width are one run.
+            let at = ((group * g.outs + first) * g.features + n) * g.window + item.lines.start * cols + item.cols.start;
+            let strides = ((g.features * g.window) as isize, 1);
+            // SAFETY: the caller vouches for the cotangents and for room for an item.
+            unsafe {
+                let to = to.add(i * lines * along * nr);
+                (self.kernels.pack)(to, nr, ct.add(at), strides, valid, lines * along);
+            }
+        }
+    }
+
+    /// Adds an item's part of one tile to a sum.
+    unsafe fn tile(
+        &self,
+        item: &Item,
+        at: (usize, usize, usize),
+        images: *const f32,
+        steps: usize,
+        b: *const f32,
+        c: *mut f32,
+        add: bool,
+    ) {
+        let (group, panel, tile) = at;
+        let (g, nr) = (&self.g, self.kernels.nr);
+        let first = tile * self.rows;
+        let rows = self.rows.min(self.offsets.len() - first);
+        let vectors = nr.min(g.outs - panel * nr).div_ceil(self.micros.lanes);
+        let (lines, cols) = (item.lines.len(), item.cols.len());
+        let skipped = item.lines.start * self.down.step * self.width + item.cols.start * self.across.step;
+        // SAFETY: the caller vouches for the planes of the item's images, its cotangents and the sum.
+        unsafe {
+            self.micros.gathered(rows, vectors)(&Gathered {
+                a: images.add(skipped),
+                offsets: self.offsets.as_ptr().add(first),
+                sizes: [item.images.len(), lines, cols],
+                steps: [steps, self.down.step * self.width, self.across.step],
+                b,
+                b_image: lines * cols * nr,
+                b_k: nr,
+                c: c.add(((group * self.panels + panel) * self.offsets.len() + first) * nr),
+                c_row: nr,
+                add,
+            });
+        }
+    }
+}
+
+impl Routine for Gradient {
+    fn scratch_bytes(&self) -> usize {
+        4 * self.sizes().iter().sum::<usize>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let g = &self.g;
+        let [images, packed, _] = self.sizes();
+        let (x, ct) = (Raw(args[0].cast_mut().cast::<f32>()), Raw(args[1].cast_mut().cast::<f32>()));
+        let planes = Raw(scratch.cast::<f32>());
+        let cotangents = Raw(planes.at(images));
+        let sums = Raw(cotangents.at(packed));
+        let mut there = 0..0;
+        for first in (0..self.items.len()).step_by(self.at_once) {
+            let items = &self.items[first..self.items.len().min(first + self.at_once)];
+            let wanted = items[0].images.start..items[items.len() - 1].images.end;
+            let fresh = if there == wanted || self.planes.is_none() { 0 } else { wanted.len() * g.groups * g.images };
+            there = wanted.clone();
+            let panels = g.groups * self.panels;
+            pool.run(fresh + items.len() * panels, &|part, _| {
+                // SAFETY: planes and panels are disjoint, and inside the input, the cotangents and the scratch.
+                unsafe {
+                    if let (Some(own), true) = (&self.planes, part < fresh) {
+                        let (image, plane) = (part / (g.groups * g.images), part % (g.groups * g.images));
+                        let (group, c) = (plane / g.images, plane % g.images);
+                        let from = x.at(group * g.group + c * g.image + (wanted.start + image) * g.plane);
+                        own.write(from, (0, 0), planes.at(image * self.image() + plane * own.plane));
+                        return;
+                    }
+                    let (i, panel) = ((part - fresh) / panels, (part - fresh) % panels);
+                    let to = cotangents.at(i * self.packed() + panel * self.k * self.kernels.nr);
+                    self.pack(&items[i], panel / self.panels, panel % self.panels, ct.at(0), to);
+                }
+            });
+            pool.run(panels * self.tiles * self.sums, &|job, _| {
+                // All tiles of a panel one after the other: its cotangents stay in the cache.
+                let (sum, rest) = (job % self.sums, job / self.sums);
+                let (panel, tile) = (rest / self.tiles, rest % self.tiles);
+                let group = panel / self.panels;
+                for (i, item) in items.iter().enumerate().filter(|(i, _)| (first + i) % self.sums == sum) {
+                    let (from, steps) = match &self.planes {
+                        Some(own) => {
+                            let image = item.images.start - wanted.start;
+                            (planes.at(image * self.image() + group * g.images * own.plane), self.image())
+                        }
+                        None => (x.at(group * g.group + item.images.start * g.plane), g.plane),
+                    };
+                    let b = cotangents.at(i * self.packed() + panel * self.k * self.kernels.nr);
+                    let at = (group, panel % self.panels, tile);
+                    let add = first + i >= self.sums;
+                    // SAFETY: the item's planes and cotangents are there; the tile of this sum is this job's.
+                    unsafe { self.tile(item, at, from, steps, b, sums.at(sum * self.sum()), add) };
+                }
+            });
+        }
+        let y = Raw(outs[0].cast::<f32>());
+        let (outs, taps, nr) = (g.outs, g.positions, self.kernels.nr);
+        in_ranges(pool, g.images * g.groups, self.sums * self.sum(), &|range, _| {
+            for matrix in range {
+                let (c, group) = (matrix / g.groups, matrix % g.groups);
+                for o in 0..outs {
+                    let from = (group * self.panels + o / nr) * self.offsets.len() + c * taps;
+                    for t in 0..taps {
+                        let at = (from + t) * nr + o % nr;
+                        // SAFETY: inside the sums; the results are this range's.
+                        unsafe {
+                            let all = (1..self.sums).fold(*sums.at(at), |s, i| s + *sums.at(i * self.sum() + at));
+                            *y.at((matrix * outs + o) * taps + t) = all;
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! Tiles of products whose one operand is read where it lies: each step of k finds it by an offset, not by a stride.
+//!
+//! The law is that of products: an element of a tile is `acc = 0`, then `acc = a·b + acc` in the order of k, then what was there is added.
+
+#![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
+
+use crate::gemm::Isa;
+use crate::gemm::vector::{PLAIN_ROWS, Plain32, Vector};
+
+/// Rows of the tallest tile of any instruction set.
+const MAX_MR: usize = 12;
+/// Vectors of the widest.
+const MAX_NV: usize = 2;
+
+/// Output features by positions: a packed kernel times windows.
+pub(super) struct Windowed {
+    pub(super) k: usize,
+    /// The kernel's rows beside each other, and from one k to the next.
+    pub(super) a: *const f32,
+    pub(super) a_k: usize,
+    /// Where each element of a window is, counted from its first.
+    pub(super) offsets: *const u32,
+    /// The first elements of the windows of each half of each vector; if they are whole, of the first halves.
+    pub(super) b: [*const f32; 2 * MAX_NV],
+    /// Where each vector goes, how many lanes of it, and from one row to the next.
+    pub(super) c: [*mut f32; MAX_NV],
+    pub(super) lanes: [usize; MAX_NV],
+    pub(super) c_row: usize,
+    /// Add to what is there.
+    pub(super) add: bool,
+}
+
+/// Window elements by output features: the kernel's gradient of some images.
+pub(super) struct Gathered {
+    /// The first image, and where each row is, counted from there.
+    pub(super) a: *const f32,
+    pub(super) offsets: *const u32,
+    /// How many images, lines and elements, and from one to the next.
+    pub(super) sizes: [usize; 3],
+    pub(super) steps: [usize; 3],
+    /// Cotangents of all features, from one image and one element to the next.
+    pub(super) b: *const f32,
+    pub(super) b_image: usize,
+    pub(super) b_k: usize,
+    /// Rows of sums, and from one to the next.
+    pub(super) c: *mut f32,
+    pub(super) c_row: usize,
+    pub(super) add: bool,
+}
+
+type Window = unsafe fn(&Windowed);
+type Gather = unsafe fn(&Gathered);
+
+/// The tiles of an instruction set.
+pub(super) struct Micros {
+    pub(super) rows: usize,
+    pub(super) lanes: usize,
+    /// By rows − 1, then vectors − 1, then whether vectors are halves of two places.
+    windowed: [[[Window; 2]; MAX_NV]; MAX_MR],
+    gathered: [[Gather; MAX_NV]; MAX_MR],
+}
+
+impl Micros {
+    pub(super) fn windowed(&self, rows: usize, vectors: usize, halves: bool) -> Window {
+        self.windowed[rows - 1][vectors - 1][usize::from(halves)]
+    }
+
+    pub(super) fn gathered(&self, rows: usize, vectors: usize) -> Gather {
+        self.gathered[rows - 1][vectors - 1]
+    }
+
+    /// The widest of an instruction set.
+    pub(super) fn of(isa: Isa) -> &'static Micros {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &x86::avx512::MICROS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &x86::avx2::MICROS,
+            _ => &portable::MICROS,
+        }
+    }
+
+    /// Those of which an element is two of bf16.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn pairs() -> &'static Micros {
+        &x86::avx512_pairs::MICROS
+    }
+
+    /// Those for rows of at most so many features: narrow vectors waste fewer lanes.
+    pub(super) fn narrow(isa: Isa, features: usize) -> &'static Micros {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if features <= <std::arch::x86_64::__m256 as Vector>::LANES => &x86::avx512_half::MICROS,
+            _ => {
+                let _ = features;
+                Micros::of(isa)
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn windowed<V: Vector<Elem = f32>, const R: usize, const N: usize, const HALVES: bool>(t: &Windowed) {
+    // SAFETY: the caller vouches for `k` elements of the kernel and of each window, and for the lanes that are stored.
+    unsafe {
+        let mut acc = [[V::splat(0.0); N]; R];
+        let mut a = t.a;
+        for k in 0..t.k {
+            let at = *t.offsets.add(k) as usize;
+            let mut b = [V::splat(0.0); N];
+            for j in 0..N {
+                b[j] = match HALVES {
+                    true => V::load_halves(t.b[2 * j].add(at), t.b[2 * j + 1].add(at)),
+                    false => V::load(t.b[2 * j].add(at)),
+                };
+            }
+            for i in 0..R {
+                let a = V::splat(*a.add(i));
+                for j in 0..N {
+                    acc[i][j] = a.dot_add(b[j], acc[i][j]);
+                }
+            }
+            a = a.add(t.a_k);
+        }
+        for i in 0..R {
+            for j in 0..N {
+                let c = t.c[j].add(i * t.c_row);
+                if t.lanes[j] == V::LANES {
+                    let out = if t.add { acc[i][j].add(V::load(c)) } else { acc[i][j] };
+                    out.store(c);
+                } else {
+                    let n = t.lanes[j];
+                    let out = if t.add { acc[i][j].add(V::load_first(c, n)) } else { acc[i][j] };
+                    out.store_first(c, n);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn gathered<V: Vector<Elem = f32>, const R: usize, const N: usize>(t: &Gathered) {
+    // SAFETY: the caller vouches for rows and cotangents of all images, and for the sums.
+    unsafe {
+        let offsets: [usize; R] = std::array::from_fn(|i| *t.offsets.add(i) as usize);
+        let mut acc = [[V::splat(0.0); N]; R];
+        for image in 0..t.sizes[0] {
+            let mut b = t.b.add(image * t.b_image);
+            for line in 0..t.sizes[1] {
+                let mut a = t.a.add(image * t.steps[0] + line * t.steps[1]);
+                for _ in 0..t.sizes[2] {
+                    let mut all = [V::splat(0.0); N];
+                    for j in 0..N {
+                        all[j] = V::load(b.add(j * V::LANES));
+                    }
+                    for i in 0..R {
+                        let a = V::splat(*a.add(offsets[i]));
+                        for j in 0..N {
+                            acc[i][j] = a.mul_add(all[j], acc[i][j]);
+                        }
+                    }
+                    a = a.wrapping_add(t.steps[2]);
+                    b = b.add(t.b_k);
+                }
+            }
+        }
+        for i in 0..R {
+            for j in 0..N {
+                let c = t.c.add(i * t.c_row + j * V::LANES);
+                let out = if t.add { acc[i][j].add(V::load(c)) } else { acc[i][j] };
+                out.store(c);
+            }
+        }
+    }
+}
+
+/// The tiles of every height; those above `$rows` repeat the tallest and are never asked for.
+macro_rules! micros {
+    ($name:ident, $v:ty, $rows:expr $(, $feature:literal)?) => {
+        micros!($name, $v, $rows, ($($feature)?), 1 2 3 4 5 6 7 8 9 10 11 12);
+    };
+    ($name:ident, $v:ty, $rows:expr, ($($feature:literal)?), $($r:literal)*) => {
+        pub(super) mod $name {
+            use super::*;
+
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn window<const R: usize, const N: usize, const HALVES: bool>(t: &Windowed) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { windowed::<$v, R, N, HALVES>(t) }
+            }
+
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn gather<const R: usize, const N: usize>(t: &Gathered) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { gathered::<$v, R, N>(t) }
+            }
+
+            pub(in super::super) static MICROS: Micros = Micros {
+                rows: $rows,
+                lanes: <$v as Vector>::LANES,
+                windowed: [$([
+                    [window::<{ if $r < $rows { $r } else { $rows } }, 1, false>, window::<{ if $r < $rows { $r } else { $rows } }, 1, true>],
+                    [window::<{ if $r < $rows { $r } else { $rows } }, 2, false>, window::<{ if $r < $rows { $r } else { $rows } }, 2, true>],
+                ]),*],
+                gathered: [$([
+                    gather::<{ if $r < $rows { $r } else { $rows } }, 1>, gather::<{ if $r < $rows { $r } else { $rows } }, 2>,
+                ]),*],
+            };
+        }
+    };
+}
+
+micros!(portable, Plain32, PLAIN_ROWS);
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::*;
+    use crate::gemm::vector_x86::Pairs;
+    use std::arch::x86_64::{__m256, __m512};
+    micros!(avx2, __m256, 6, "avx2,fma");
+    micros!(avx512, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw,fma");
+    micros!(avx512_pairs, Pairs, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16");
+    micros!(avx512_half, __m256, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma");
+}

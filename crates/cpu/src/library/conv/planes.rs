@@ -1,0 +1,187 @@
+//! A plane of the input with its padding, written so that windows of neighbouring positions lie beside each other.
+//!
+//! Along an axis, position `a` under window element `b` meets element `a·step + b·hop` of the padded line. Elements are divided into
+//! `step` parts by their remainder, so element `b` of the windows of all positions is a run: from `b·hop / step` on in part `b·hop % step`.
+
+use super::super::copying::copy;
+use super::windows::{fill, spread_copy};
+
+/// The most parts of a line.
+pub(super) const STEPS: usize = 8;
+
+/// One axis.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) base: usize,
+    pub(super) low: i64,
+    /// Elements of the padded line from one position to the next, and from one window element to the next.
+    pub(super) step: usize,
+    pub(super) hop: usize,
+    /// How many positions, and window elements.
+    pub(super) along: usize,
+    pub(super) across: usize,
+}
+
+impl Line {
+    /// An axis that isn't there.
+    pub(super) const UNIT: Line = Line { base: 1, low: 0, step: 1, hop: 1, along: 1, across: 1 };
+
+    /// Elements of the padded line.
+    pub(super) fn padded(&self) -> usize {
+        (self.along - 1) * self.step + (self.across - 1) * self.hop + 1
+    }
+
+    /// Elements of each of its parts.
+    fn part(&self) -> usize {
+        self.padded().div_ceil(self.step)
+    }
+
+    /// Whether some window element meets a part.
+    fn meets(&self, part: usize) -> bool {
+        (0..self.across).any(|b| b * self.hop % self.step == part)
+    }
+
+    /// Nothing is padded: windows can be read where the input lies.
+    pub(super) fn inside(&self) -> bool {
+        self.low == 0 && self.padded() <= self.base
+    }
+}
+
+/// The planes of all features that are read together, of some positions.
+#[derive(Clone, Debug)]
+pub(super) struct Planes {
+    rows: Line,
+    cols: Line,
+    /// Elements of a line of a part, of a part, and from one feature to the next.
+    pub(super) width: usize,
+    part: usize,
+    pub(super) plane: usize,
+    /// Parts that windows meet, along both axes.
+    met: [Vec<bool>; 2],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
+    avx2: bool,
+}
+
+impl Planes {
+    pub(super) fn new(rows: Line, cols: Line, avx2: bool) -> Planes {
+        let (width, height) = (cols.part(), rows.part());
+        let part = width * height;
+        let plane = rows.step * cols.step * part;
+        // Planes a power of two apart would share few sets of the cache.
+        let plane = if plane.is_multiple_of(256) { plane + 16 } else { plane };
+        let met = [rows, cols].map(|a| (0..a.step).map(|p| a.meets(p)).collect());
+        Planes { rows, cols, width, part, plane, met, avx2 }
+    }
+
+    /// Where a window element is, counted from the first one of the first part.
+    pub(super) fn tap(&self, i: usize, j: usize) -> usize {
+        let (i, j) = (i * self.rows.hop, j * self.cols.hop);
+        let part = i % self.rows.step * self.cols.step + j % self.cols.step;
+        part * self.part + i / self.rows.step * self.width + j / self.cols.step
+    }
+
+    /// Writes a plane whose first position is `at`.
+    ///
+    /// # Safety
+    /// `x` is a plane of the input, and `to` has room for one.
+    pub(super) unsafe fn write(&self, x: *const f32, at: (usize, usize), to: *mut f32) {
+        #[inline(always)]
+        unsafe fn all(planes: &Planes, x: *const f32, at: (usize, usize), to: *mut f32) {
+            // SAFETY: the caller's promise; what is copied is inside both. A step that is known makes vectors of it.
+            unsafe {
+                planes.lines(at, to, |from, to, n| match planes.cols.step {
+                    1 => copy(x.wrapping_offset(from), to, n),
+                    2 => spread_copy(x.wrapping_offset(from), 2, to, n),
+                    step => spread_copy(x.wrapping_offset(from), step, to, n),
+                });
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            unsafe fn wide(planes: &Planes, x: *const f32, at: (usize, usize), to: *mut f32) {
+                // SAFETY: the caller's promise.
+                unsafe { all(planes, x, at, to) }
+            }
+            if self.avx2 {
+                // SAFETY: the caller's promise, and the machine has AVX2.
+                return unsafe { wide(self, x, at, to) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { all(self, x, at, to) }
+    }
+
+    /// The same of two planes of elements of two bytes, each pair of them beside each other; or of one, beside zeros.
+    ///
+    /// # Safety
+    /// As for [`Planes::write`], and the machine has AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
+    pub(super) unsafe fn write_pairs(&self, [x, y]: [Option<*const u16>; 2], at: (usize, usize), to: *mut f32) {
+        #[inline(always)]
+        unsafe fn pairs(x: *const u16, y: *const u16, high: u32, step: usize, to: *mut u32, n: usize) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                for i in 0..n {
+                    *to.add(i) = *x.add(i * step) as u32 | ((*y.add(i * step) as u32) << 16 & high);
+                }
+            }
+        }
+        let Some(x) = x else { return };
+        // One that is not there is read where the other is, and nothing of it taken.
+        let (y, high) = y.map_or((x, 0), |y| (y, u32::MAX));
+        // SAFETY: the caller's promise; what is read is inside both planes.
+        unsafe {
+            self.lines(at, to, |from, to, n| {
+                let (x, y) = (x.wrapping_offset(from), y.wrapping_offset(from));
+                match self.cols.step {
+                    1 => pairs(x, y, high, 1, to.cast(), n),
+                    2 => pairs(x, y, high, 2, to.cast(), n),
+                    step => pairs(x, y, high, step, to.cast(), n),
+                }
+            });
+        }
+    }
+
+    /// Calls `put` for each run of elements that are inside the input, with its place there, where it goes and how many they are; writes zeros
+    /// beside them.
+    ///
+    /// # Safety
+    /// `to` has room for a plane.
+    #[inline(always)]
+    unsafe fn lines(&self, (row, col): (usize, usize), to: *mut f32, put: impl Fn(isize, *mut f32, usize)) {
+        let (rows, cols) = (&self.rows, &self.cols);
+        let (down, step) = (rows.step, cols.step);
+        let first = (row * down) as i64 - rows.low;
+        let left = (col * step) as i64 - cols.low;
+        // Elements of a part of a line that are inside the input: from how many on, and up to which.
+        let inside = |part: usize| {
+            let steps = |far: i64| (far + step as i64 - 1).div_euclid(step as i64).clamp(0, self.width as i64) as usize;
+            let place = left + part as i64;
+            let begin = steps(-place);
+            (place, begin, steps(cols.base as i64 - place).max(begin))
+        };
+        let spans: [_; STEPS] = std::array::from_fn(|part| if part < step { inside(part) } else { (0, 0, 0) });
+        for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+            let source = first + r as i64;
+            let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+            let there = (0..rows.base as i64).contains(&source);
+            for part in (0..step).filter(|&p| self.met[1][p]) {
+                let (place, begin, end) = spans[part];
+                // SAFETY: the caller vouches for room.
+                unsafe {
+                    let line = line.add(part * self.part);
+                    if !there || begin == end {
+                        fill(line, self.width);
+                        continue;
+                    }
+                    fill(line, begin);
+                    let from = source * cols.base as i64 + place + (begin * step) as i64;
+                    put(from as isize, line.add(begin), end - begin);
+                    fill(line.add(end), self.width - end);
+                }
+            }
+        }
+    }
+}
