@@ -18,7 +18,10 @@ from tensorloom import _functions, _methods
 from tensorloom import _tensorloom as core
 from tensorloom._complex import ComplexDType
 
-MODULES = "__init__ array_api fft initializers lax linalg models nn numpy optim random safetensors special tree tree_util vsla".split()
+MODULES = (
+    "__init__ array_api errors fft flatten_util image initializers lax linalg models nn numpy ops optim random safetensors scipy scipy.linalg scipy.special "
+    "scipy.stats special tree tree_util vsla"
+).split()
 
 # Rust's types as Python's.
 ARGUMENTS = {
@@ -98,7 +101,17 @@ GIVES = {
     "result_type": "DType", "finfo": "Any", "iinfo": "Any", "__array_namespace_info__": "Any", "broadcast_arrays": "list[Tensor]",
     "meshgrid": "list[Tensor]", "unstack": "tuple[Tensor, ...]", "array_api.nonzero": "tuple[Tensor, ...]", "numpy.nonzero": "tuple[Tensor, ...]",
     "numpy.where": "Any", "numpy.unique": "Any", "unique_all": "Any", "unique_counts": "Any", "unique_inverse": "Any", "isscalar": "bool",
-    "numpy.shape": "tuple[int, ...]", "allclose": "bool", "eigh": "Any", "qr": "Any", "slogdet": "Any", "svd": "Any",
+    "numpy.shape": "tuple[int, ...]", "set_printoptions": "None", "get_printoptions": "dict[str, Any]", "printoptions": "Any", "numpy.size": "int", "broadcast_shapes": "tuple[int, ...]",
+    "numpy.load": "Any", "numpy.save": "None", "savez": "None", "array_repr": "str", "array_str": "str", "einsum_path": "Any", "iterable": "bool", "union1d": "Tensor", "intersect1d": "Any",
+    "histogram": "tuple[Tensor, Tensor]", "histogram2d": "tuple[Tensor, Tensor, Tensor]", "histogramdd": "tuple[Tensor, list[Tensor]]", "gradient": "Any", "average": "Any", "numpy.linspace": "Any",
+    "array_split": "list[Tensor]", "hsplit": "list[Tensor]", "vsplit": "list[Tensor]", "dsplit": "list[Tensor]", "diag_indices": "tuple[Tensor, ...]", "tril_indices": "tuple[Tensor, Tensor]",
+    "triu_indices": "tuple[Tensor, Tensor]", "indices": "Any", "mask_indices": "tuple[Tensor, ...]", "numpy.finfo": "Any", "numpy.iinfo": "Any", "unique_values": "Tensor", "tree.broadcast": "Any",
+    "tree.register_static": "Any", "tree.register_node_with_keys": "None", "tree.register_node_with_keys_class": "Any", "keystr": "str", "ravel_pytree": "tuple[Tensor, Callable[[ArrayLike], Any]]",
+    **{f"tree_util.{n}": "Any" for n in "tree_broadcast tree_leaves_with_path register_static register_pytree_with_keys register_pytree_with_keys_class treedef_children treedef_tuple".split()},
+    "treedef_is_leaf": "bool", "all_leaves": "bool", "disable_jit": "Any", "named_scope": "Any", "named_call": "Callable[..., Any]", "custom_gradient": "Callable[..., Any]", "clear_caches": "None",
+    "linear_transpose": "Callable[..., Any]", "local_devices": "list[str]", "local_device_count": "int", "process_index": "int", "process_count": "int", "typeof": "ShapeDtypeStruct",
+    "approx_max_k": "tuple[Tensor, Tensor]", "approx_min_k": "tuple[Tensor, Tensor]", "sort_key_val": "Any", "optimization_barrier": "Any", "lstsq": "tuple[Tensor, Tensor, Tensor, Tensor]",
+    "cho_factor": "tuple[Tensor, bool]", "lu_factor": "tuple[Tensor, Tensor]", "scipy.linalg.lu": "Any", "allclose": "bool", "eigh": "Any", "qr": "Any", "slogdet": "Any", "svd": "Any",
 }
 HEAD = '''"""{doc}"""
 
@@ -134,7 +147,7 @@ class _Place:
 '''
 # Attributes and methods of classes, where they are no functions of the table.
 ATTRIBUTES = {
-    "T": "Tensor", "mT": "Tensor", "device": "str", "dtype": "DType", "itemsize": "int", "nbytes": "int", "ndim": "int", "shape": "tuple[int, ...]",
+    "T": "Tensor", "mT": "Tensor", "real": "Tensor", "imag": "Tensor", "at": "_At", "weak_type": "bool", "device": "str", "dtype": "DType", "itemsize": "int", "nbytes": "int", "ndim": "int", "shape": "tuple[int, ...]",
     "size": "int", "name": "str", "kind": "str", "parameter_count": "int", "vocabulary": "int | None", "max_sequence": "int | None",
     "has_tokenizer": "bool", "ids": "list[int]",
 }
@@ -145,7 +158,7 @@ METHODS = {
     "__rdivmod__": "tuple[Tensor, Tensor]", "__getattr__": "Any", "numpy": "Any", "item": "Any", "tolist": "Any", "block_until_ready": "Tensor",
     "to_device": "Tensor", "params": "dict[str, Tensor]", "update": "None", "apply": "Tensor", "logits": "Tensor", "loss": "float",
     "value_and_grad": "tuple[Tensor, dict[str, Tensor]]", "generate": "Generation", "encode": "list[int]", "decode": "str", "save": "None", "graph": "str",
-    "close": "None", "__call__": "Any", "__buffer__": "memoryview",
+    "close": "None", "tobytes": "bytes", "devices": "set[str]", "__reversed__": "Iterator[Any]", "__call__": "Any", "__buffer__": "memoryview",
 }
 OPTIMIZER = {"init": "Any", "update": "tuple[Any, Any]"}
 # Operators that take something else than one operand.
@@ -212,7 +225,7 @@ def function(module, name, f, rows, method=False):
     types, gives = {}, GIVES.get(f"{module}.{name}") or GIVES.get(name) or "Tensor"
     row = rows.get((getattr(f, "__module__", ""), name))
     if row and getattr(f, "__doc__", None) == row[4]:
-        types = {_functions._NAMES.get(a, a): ARGUMENTS.get(k, "int") for a, k in row[2]}
+        types = {_functions.named(row[0], row[1], i, a): ARGUMENTS.get(k, "int") for i, (a, k) in enumerate(row[2])}
         gives = RESULTS[row[3]]
     parameters = signature(f)
     if method:
@@ -240,7 +253,7 @@ def klass(c, rows):
         return "\n".join(lines)
     for name in sorted(vars(c)):
         member = vars(c)[name]
-        if name in SKIP or (name.startswith("_") and not name.startswith("__")):
+        if name in SKIP or (name.startswith("_") and not name.startswith("__")) or getattr(member, "_of_numpy", False):
             continue
         doc = inspect.cleandoc(getattr(member, "__doc__", None) or name).replace("\n", "\n        ")
         if isinstance(member, types.WrapperDescriptorType):
@@ -248,7 +261,7 @@ def klass(c, rows):
             gives = METHODS.get(name, "Tensor" if c is tl.Tensor else "bool" if c is tl.DType else "Any")
             lines.append(f"    def {name}(self{SLOTS.get(name, ', other: Any, /')}) -> {gives}: ...\n")
             continue
-        if inspect.isgetsetdescriptor(member) or inspect.ismemberdescriptor(member):
+        if inspect.isgetsetdescriptor(member) or inspect.ismemberdescriptor(member) or isinstance(member, property):
             lines.append(f'    @property\n    def {name}(self) -> {ATTRIBUTES.get(name, "Any")}:\n        """{doc}"""\n')
         elif callable(member):
             if name.startswith("__") and not getattr(member, "__doc__", None):
@@ -260,27 +273,13 @@ def klass(c, rows):
             lines.append(f"    {name}: Any\n")
     if c is tl.Tensor:
         lines.append('    def __buffer__(self, flags: int, /) -> memoryview:\n        """The elements where they lie, read-only."""\n')
-        own = {n for n in vars(c)}
-        for name in sorted(n for n in vars(tl.numpy) if not n.startswith("_") and n not in own):
+        for name in sorted(n for n, f in vars(c).items() if getattr(f, "_of_numpy", False)):
             f = vars(tl.numpy)[name]
-            if not inspect.isfunction(f) or not takes_tensor(f):
-                continue
             if name in _methods._FLAT:
                 lines.append(f'    def {name}(self, *dims: Any, **options: Any) -> Tensor:\n        """{inspect.cleandoc(f.__doc__)}"""\n')
             else:
                 lines.append(function("numpy", name, f, rows, method=True))
-        lines.append('    @property\n    def at(self) -> _At:\n        """Indexed, it gives arrays with some elements changed: `x.at[0].set(1.0)`."""\n')
-        for name, doc in [("astype", "The elements in another type."), ("copy", "A copy."), ("flatten", "All elements in a row."), ("ravel", "All elements in a row.")]:
-            if f"    def {name}(self" not in "\n".join(lines):
-                extra = ", dtype: DTypeLike, copy: bool = True" if name == "astype" else ""
-                lines.append(f'    def {name}(self{extra}) -> Tensor:\n        """{doc}"""\n')
     return "\n".join(lines)
-
-
-def takes_tensor(f):
-    """Whether the first argument of a function may be the tensor of a method."""
-    p = signature(f)
-    return bool(p) and p[0].name not in ("shape", "n", "start", "spec", "xs", "condition", "dtype", "args", "f", "arrays", "from_", "which") and p[0].kind is not inspect.Parameter.VAR_POSITIONAL
 
 
 def public(m):
@@ -302,7 +301,8 @@ def stub(where):
         rows[("tensorloom." + titles.get(row[0], row[0]), name)] = row
     # Names that are defined elsewhere come by an import.
     home = "__init__" if where == "__init__" else where
-    more = "" if where == "__init__" else "\n\nfrom . import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor"
+    above = ".." if where.startswith("scipy") else "."
+    more = "" if where == "__init__" else f"\n\nfrom {above} import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor"
     body, constants = [], []
     for name in public(m):
         x = vars(m)[name]
@@ -339,7 +339,7 @@ def stub(where):
 
 def file(folder, where):
     """Where the stub of a module is."""
-    return folder / ("vsla/__init__.pyi" if where == "vsla" else f"{where}.pyi")
+    return folder / (f"{where}/__init__.pyi" if where in ("vsla", "scipy") else f"{where.replace('.', '/')}.pyi")
 
 
 def write(folder):

@@ -1,6 +1,6 @@
 //! Points in time, for those who measure.
 //!
-//! `wasm32-unknown-unknown` has no clock of its own: there the host lends one with [`set`]; without it no time passes.
+//! `wasm32-unknown-unknown` has no clock of its own: there the host lends one with `set`; without it no time passes.
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use std::time::Instant;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-/// A key of a [`Slab`]: a slot and how often it was used before, so that an old key never finds a new entry.
+/// A key of a `Slab`: a slot and how often it was used before, so that an old key never finds a new entry.
 pub struct Key<T> {
     slot: u32,
     generation: u32,

@@ -4,9 +4,9 @@ use crate::args::number;
 use crate::dtype::{dtype, name};
 use crate::memory::{Foreign, dense};
 use crate::tensor::{PyTensor, wrap};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyTuple};
+use pyo3::types::{PyBool, PyList, PyRange, PyTuple};
 use std::sync::Arc;
 use tensorloom::{DType, Number, Tensor, np};
 
@@ -25,6 +25,11 @@ pub(crate) fn tensor_from(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     tensor_of(x, None)
 }
 
+/// Whether it is a list of elements that may be lists themselves.
+fn is_list(x: &Bound<'_, PyAny>) -> bool {
+    x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>() || x.is_instance_of::<PyRange>()
+}
+
 /// The same, with or without a copy. Unless one is forbidden, a copy is made of memory that may be written to: work is recorded
 /// and done later, when the memory may hold something else.
 fn tensor_of(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
@@ -39,7 +44,7 @@ fn tensor_of(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     } else {
         None
     };
-    let listed = x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    let listed = is_list(x);
     if copy == Some(false) && (plain.is_some() || listed) {
         return Err(PyValueError::new_err("numbers and lists have no memory to be used without a copy"));
     }
@@ -129,6 +134,11 @@ fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
             _ => large.max_by_key(|d| (*d == DType::U64, *d == DType::I64)).unwrap_or(DType::I32),
         }
     });
+    for e in &flat {
+        if let Element::Number(n) = e {
+            fits(*n, d)?;
+        }
+    }
     let e = tensorloom::engine();
     Ok(if d.is_float() {
         let list: Vec<f64> = flat
@@ -167,7 +177,7 @@ fn shallow(depth: usize) -> PyResult<()> {
 
 /// Lists of tensors are stacked level by level, so their depth is looked at before.
 fn nested(x: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
-    if !x.is_instance_of::<PyList>() && !x.is_instance_of::<PyTuple>() {
+    if !is_list(x) {
         return Ok(());
     }
     shallow(depth)?;
@@ -180,7 +190,7 @@ fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &m
         flat.push(Element::Bool(b.is_true()));
     } else if let Some(n) = number(x)? {
         flat.push(Element::Number(n));
-    } else if x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>() {
+    } else if is_list(x) {
         let n = x.len()?;
         shallow(depth)?;
         match shape.get(depth) {
@@ -203,6 +213,21 @@ fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &m
     Ok(true)
 }
 
+/// An integer that a type of integers doesn't hold is Python's `OverflowError`, as in NumPy.
+fn fits(n: Number, d: DType) -> PyResult<()> {
+    let n = match n {
+        Number::Int(i) => i128::from(i),
+        Number::Unsigned(u) => i128::from(u),
+        Number::Float(_) => return Ok(()),
+    };
+    match np::iinfo(d) {
+        Some((low, high)) if n < low || n > high => {
+            Err(PyOverflowError::new_err(format!("{n} is no {}: that holds {low} to {high}", name(d))))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A tensor from an object, in a dtype if one is given. `copy=False` uses the memory of an array, or raises; then nobody may
 /// change it as long as the tensor, or what was computed from it, is in use. Otherwise arrays that may be written to are copied.
 #[pyfunction]
@@ -214,12 +239,15 @@ pub(crate) fn asarray(
     copy: Option<bool>,
 ) -> PyResult<Py<PyTensor>> {
     let wanted = dtype.filter(|d| !d.is_none()).map(crate::dtype::dtype).transpose()?;
-    let listed = x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    let listed = is_list(x);
     let t = match (listed && copy != Some(false), wanted) {
         (true, wanted) => from_list(x, wanted)?,
         // A number keeps its digits: 0.1 as float64 isn't a float32 first.
         (_, Some(d)) if copy != Some(false) => match number(x)? {
-            Some(n) => tensorloom::engine().full(d, &[], n),
+            Some(n) => {
+                fits(n, d)?;
+                tensorloom::engine().full(d, &[], n)
+            }
             None => tensor_of(x, copy)?,
         },
         _ => tensor_of(x, copy)?,

@@ -95,6 +95,18 @@ impl PyTensor {
         self.literal(py)
     }
 
+    /// The one element as a number of Python's.
+    fn item(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        use pyo3::IntoPyObjectExt;
+        let l = self.scalar(py, "the item")?;
+        match self.0.dtype() {
+            DType::Bool => (l.to_vec::<f64>()[0] != 0.0).into_py_any(py),
+            DType::U64 => l.to_vec::<u64>()[0].into_py_any(py),
+            d if d.is_float() => l.to_vec::<f64>()[0].into_py_any(py),
+            _ => l.to_vec::<i64>()[0].into_py_any(py),
+        }
+    }
+
     fn with(
         &self,
         py: Python<'_>,
@@ -132,6 +144,28 @@ impl PyTensor {
     }
 }
 
+impl PyTensor {
+    /// The same for sums and products, which two bools have too, as in NumPy.
+    fn bools_or(
+        &self,
+        py: Python<'_>,
+        other: &Bound<'_, PyAny>,
+        bools: fn(&Tensor, &Tensor) -> Tensor,
+        name: &str,
+        f: fn(Operand, Operand) -> Tensor,
+        swap: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let is_bool = |x: &Bound<'_, PyAny>| match x.cast::<PyTensor>() {
+            Ok(t) => t.get().0.dtype() == DType::Bool,
+            Err(_) => x.is_instance_of::<PyBool>(),
+        };
+        if self.0.dtype() == DType::Bool && is_bool(other) {
+            return Ok(wrap(py, bools(&self.0, &tensor_from(other)?))?.into_any());
+        }
+        self.complex_or(py, other, name, f, swap)
+    }
+}
+
 fn matmul(a: Operand, b: Operand) -> Tensor {
     match (&a, &b) {
         (Operand::Tensor(a), Operand::Tensor(b)) => np::matmul(a, b),
@@ -159,11 +193,11 @@ fn floor_divide(a: Operand, b: Operand) -> Tensor {
 #[pymethods]
 impl PyTensor {
     fn __add__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.complex_or(py, other, "__add__", np::add, false)
+        self.bools_or(py, other, np::logical_or, "__add__", np::add, false)
     }
 
     fn __radd__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.complex_or(py, other, "__radd__", np::add, true)
+        self.bools_or(py, other, np::logical_or, "__radd__", np::add, true)
     }
 
     fn __sub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -175,11 +209,11 @@ impl PyTensor {
     }
 
     fn __mul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.complex_or(py, other, "__mul__", np::multiply, false)
+        self.bools_or(py, other, np::logical_and, "__mul__", np::multiply, false)
     }
 
     fn __rmul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.complex_or(py, other, "__rmul__", np::multiply, true)
+        self.bools_or(py, other, np::logical_and, "__rmul__", np::multiply, true)
     }
 
     fn __truediv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -382,16 +416,17 @@ impl PyTensor {
         self.item(py)
     }
 
-    /// The one element as a number of Python's.
-    fn item(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        use pyo3::IntoPyObjectExt;
-        let l = self.scalar(py, "the item")?;
-        match self.0.dtype() {
-            DType::Bool => (l.to_vec::<f64>()[0] != 0.0).into_py_any(py),
-            DType::U64 => l.to_vec::<u64>()[0].into_py_any(py),
-            d if d.is_float() => l.to_vec::<f64>()[0].into_py_any(py),
-            _ => l.to_vec::<i64>()[0].into_py_any(py),
-        }
+    /// The one element as a number of Python's; or the element at a place, counted through all of them or by its indices.
+    #[pyo3(name = "item", signature = (*args))]
+    fn item_at(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let element = match args.len() {
+            0 => return slf.get().item(py),
+            1 if args.get_item(0)?.is_instance_of::<PyTuple>() => slf.get_item(args.get_item(0)?)?,
+            1 => wrap(py, slf.get().0.reshape([-1isize]))?.into_bound(py).get_item(args.get_item(0)?)?,
+            _ => slf.get_item(args)?,
+        };
+        element.cast::<PyTensor>()?.get().item(py)
     }
 
     /// An array of NumPy's of the same memory, read-only; with `copy=True`, one of its own.

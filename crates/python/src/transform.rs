@@ -8,7 +8,7 @@ use crate::tree::Node;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tensorloom::lax::Scan;
 use tensorloom::{DType, Function, Jit, LinearMap, Tensor, Tree, Vjp, np};
@@ -16,6 +16,14 @@ use tensorloom::{DType, Function, Jit, LinearMap, Tensor, Tree, Vjp, np};
 thread_local! {
     /// The first exception of the functions that run now.
     static PENDING: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// Whether compiled functions are called as they were written.
+    static PLAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether compiled functions of this thread are called as they were written, and gives what held before.
+#[pyfunction]
+fn _disable_jit(plain: bool) -> bool {
+    PLAIN.replace(plain)
 }
 
 pub(crate) fn keep(e: PyErr) {
@@ -170,6 +178,9 @@ impl Jitted {
         args: &Bound<'py, PyTuple>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        if PLAIN.get() {
+            return self.f.0.bind(py).call(args, named);
+        }
         let mut call = Call { args: Vec::with_capacity(args.len()), named: Vec::new() };
         for (i, x) in args.iter().enumerate() {
             call.args.push(Node::read(&x, self.fixed.contains(&i))?);
@@ -705,6 +716,7 @@ fn tree_map<'py>(
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(_disable_jit, m)?)?;
     m.add_function(wrap_pyfunction!(_value_and_grad, m)?)?;
     m.add_function(wrap_pyfunction!(_vmap, m)?)?;
     m.add_function(wrap_pyfunction!(_jvp, m)?)?;

@@ -6,9 +6,14 @@
 import json
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
+import jax.scipy.linalg
+import jax.scipy.special
+import jax.scipy.stats
 import numpy as np
 import optax
+from first_week import WEEK
 from programs import OPTIMIZERS, PROGRAMS, SCHEDULES, trained
 
 
@@ -41,7 +46,8 @@ def main():
     out = {name: leaves(f(jax, jnp)) for name, f in PROGRAMS.items()}
     trainings = {name: leaves(trained(jax, jnp, optax, make)) for name, make in OPTIMIZERS.items()}
     schedules = {name: leaves([make(optax)(i) for i in (0, 3, 10, 25, 60)]) for name, make in SCHEDULES.items()}
-    json.dump({"programs": out, "optimizers": trainings, "schedules": schedules}, open("golden_programs.json", "w"), separators=(",", ":"))
+    week = {name: leaves(f(jax, jnp)) for name, f in WEEK.items()}
+    json.dump({"programs": out, "week": week, "optimizers": trainings, "schedules": schedules}, open("golden_programs.json", "w"), separators=(",", ":"))
     print(len(out), "programs,", len(trainings), "optimisers")
 
 

@@ -202,7 +202,7 @@ class Errors(unittest.TestCase):
             (lambda: x @ x, ["matmul", "[3,4]"]), (lambda: x + y, ["add", "[3, 4]", "[3]"]), (lambda: x.reshape(5, 5), ["reshape", "12", "25"]),
             (lambda: x.sum(axis=5), ["axis 5"]), (lambda: tnp.concatenate([x, y]), ["concat"]), (lambda: tnp.zeros(-1), ["-1"]),
             (lambda: tnp.einsum("ij,jk", x, x), ["einsum", "'j'"]), (lambda: tl.vmap(lambda a, b: a)(x, tnp.ones(5)), ["vmap", "5", "3"]),
-            (lambda: tl.grad(lambda a: a)(x), ["[3,4]", "sum"]), (lambda: tnp.array(300, dtype="uint8"), ["300"]), (lambda: tnp.linspace(0, 1, -1), ["-1"]),
+            (lambda: tl.grad(lambda a: a)(x), ["[3,4]", "sum"]), (lambda: tnp.linspace(0, 1, -1), ["-1"]),
             (lambda: tl.random.normal(tl.random.key(1), (-2,)), ["-2"]), (lambda: tnp.concatenate([]), ["no array"]), (lambda: tnp.stack([]), ["no array"]),
         ]:
             with self.assertRaises(ValueError) as e:

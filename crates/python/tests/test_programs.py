@@ -9,6 +9,7 @@ import numpy as np
 
 import tensorloom as tl
 import tensorloom.numpy as tnp
+from first_week import WEEK
 from programs import OPTIMIZERS, PROGRAMS, SCHEDULES, trained
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_programs.json").read_text())
@@ -42,6 +43,13 @@ class Programs(unittest.TestCase):
         for name, f in PROGRAMS.items():
             with self.subTest(name):
                 self.equal(f(tl, tnp), GOLDEN["programs"][name])
+
+    def test_a_first_week_gives_what_jax_gives(self):
+        self.assertEqual(set(WEEK), set(GOLDEN["week"]))
+        self.assertGreaterEqual(sum(len(f(tl, tnp)) for f in WEEK.values()), 700)
+        for name, f in WEEK.items():
+            with self.subTest(name):
+                self.equal(f(tl, tnp), GOLDEN["week"][name])
 
     def test_optimisers_give_what_optax_gives(self):
         self.assertEqual(set(OPTIMIZERS), set(GOLDEN["optimizers"]))

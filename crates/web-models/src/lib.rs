@@ -1,4 +1,4 @@
-//! One model in a page. Messages are texts: [`bytes`] says where JavaScript puts them, [`text`] where answers are. A call gives -1 if it
+//! One model in a page. Messages are texts: `bytes` says where JavaScript puts them, `text` where answers are. A call gives -1 if it
 //! failed, and then the text says why.
 //!
 //! Imports: WASI's, for files (`js/files.js`), and `loom` for kernels and the clock (see `cpu/codegen/page.rs`).

@@ -151,7 +151,7 @@ pub fn log_softmax(x: &Type) -> Result<Composite> {
     )
 }
 
-/// `log Σ exp(x)`; the last axis disappears. Private results are its two parts (see [`LogSumExp`]).
+/// `log Σ exp(x)`; the last axis disappears. Private results are its two parts (see `LogSumExp`).
 pub fn logsumexp(x: &Type) -> Result<Composite> {
     last_axis("logsumexp", x)?;
     let acc = x.dtype.accumulator();

@@ -10,6 +10,7 @@ Names are those of JAX: `jit grad value_and_grad vmap jvp vjp linearize jacfwd j
 `safetensors` reads and writes files, `vsla` (imported by itself) has tensors of variable shapes.
 """
 
+import contextlib as _contextlib
 import functools as _functools
 import inspect as _inspect
 
@@ -21,8 +22,12 @@ from ._tensorloom import (
 )
 from ._tensorloom import vjp as _vjp
 from . import fft, lax, linalg, models, nn, numpy, optim, random, safetensors, special, tree, tree_util  # noqa: E402
-from . import array_api  # noqa: E402
+from . import array_api, errors, flatten_util, image, ops, scipy  # noqa: E402
+from ._custom import custom_gradient  # noqa: E402
+from ._lowered import Lowered as _Lowered  # noqa: E402
+from ._methods import install as _install  # noqa: E402
 
+_install()
 Array = Tensor
 
 
@@ -54,13 +59,19 @@ def eval_shape(f, *args, **kwargs):
     return tree.map(lambda place: ShapeDtypeStruct(*types[int(place)]), out)
 
 
-def jit(f=None, *, static_argnums=(), static_argnames=(), donate_argnums=(), donate_argnames=()):
+def jit(
+    f=None, *, static_argnums=(), static_argnames=(), donate_argnums=(), donate_argnames=(), keep_unused=False, device=None, backend=None,
+    inline=False,
+):
     """Compiles a function: traced once for each signature, run as one program.
 
     Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable. An argument that has both
     a place and a name is static either way, however it is given. Donated arguments are taken for JAX's sake: memory that nobody refers to
-    is used again in any case, and what somebody refers to stays.
+    is used again in any case, and what somebody refers to stays. So are `keep_unused` and `inline`; the device is "cpu".
     """
+    for where in (device, backend):
+        if where not in (None, "cpu"):
+            raise ValueError(f"device {where!r}; arrays are on \"cpu\"")
     if f is None:
         return _functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
     numbers = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
@@ -92,6 +103,19 @@ def _statics(f, numbers, names):
     numbers |= {i for i, p in enumerate(places) if p.name in names}
     named = {p.name for i, p in enumerate(places) if i in numbers and p.kind is kinds.POSITIONAL_OR_KEYWORD}
     return sorted(numbers), sorted(named.union(names))
+
+
+@_contextlib.contextmanager
+def disable_jit(disable=True):
+    """Inside of it, compiled functions are called as they were written, so that values can be looked at: `with tl.disable_jit(): ..`"""
+    before = _core._disable_jit(bool(disable))
+    try:
+        yield
+    finally:
+        _core._disable_jit(before)
+
+
+_core.Jitted.lower = lambda self, *args, **kwargs: _Lowered(self, args, kwargs)
 
 
 def _named(made, f):
@@ -157,8 +181,16 @@ def vjp(f, *primals, has_aux=False):
     return y, lambda ct: back((ct, zeros)), aux
 
 
-def _jacobian(f, argnums, reverse):
+def _jacobian(f, argnums, reverse, has_aux=False):
     many = not isinstance(argnums, int)
+    if has_aux:
+        @_functools.wraps(f, updated=())
+        def with_aux(*args, **kwargs):
+            # What else the function gives comes from a call of its own.
+            main = _jacobian(lambda *a, **k: f(*a, **k)[0], argnums, reverse)
+            return main(*args, **kwargs), f(*args, **kwargs)[1]
+
+        return with_aux
 
     @_functools.wraps(f, updated=())
     def run(*args, **kwargs):
@@ -232,19 +264,19 @@ def _forward_of_tree(f, i, args):
     return tree.structure(columns[0]).unflatten([shape.unflatten(list(row)) for row in zip(*flat)])
 
 
-def jacfwd(f, argnums=0):
+def jacfwd(f, argnums=0, has_aux=False):
     """The Jacobian of a function, column by column."""
-    return _jacobian(f, argnums, False)
+    return _jacobian(f, argnums, False, has_aux)
 
 
-def jacrev(f, argnums=0):
+def jacrev(f, argnums=0, has_aux=False):
     """The Jacobian of a function, row by row."""
-    return _jacobian(f, argnums, True)
+    return _jacobian(f, argnums, True, has_aux)
 
 
-def hessian(f, argnums=0):
+def hessian(f, argnums=0, has_aux=False):
     """The second derivatives of a function that gives one number."""
-    return jacfwd(jacrev(f, argnums), argnums)
+    return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
 
 
 jacobian = jacrev
@@ -275,9 +307,49 @@ def block_until_ready(x):
     return x
 
 
-def make_jaxpr(f):
+def make_jaxpr(f, static_argnums=()):
     """A function of the same arguments that gives the program of `f` as text."""
-    return lambda *args: make_graph(f, *args)
+    fixed = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
+
+    def run(*args):
+        moving = [i for i in range(len(args)) if i not in fixed]
+
+        def g(*xs):
+            full = list(args)
+            for i, x in zip(moving, xs):
+                full[i] = x
+            return f(*full)
+
+        return make_graph(g, *(args[i] for i in moving))
+
+    return run
+
+
+def typeof(x):
+    """The shape and type of an array."""
+    x = asarray(x)
+    return ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def linear_transpose(fun, *primals):
+    """The function that takes a linear one backwards. Arguments give shapes and types alone."""
+    zeros = tree.map(lambda x: numpy.zeros(x.shape, x.dtype), tree.map(lambda x: x if hasattr(x, "shape") else asarray(x), primals))
+    return _vjp(fun, *zeros)[1]
+
+
+def named_call(fun, *, name=None):
+    """The same function; programs here have no names for their parts."""
+    return fun
+
+
+@_contextlib.contextmanager
+def named_scope(name):
+    """Changes nothing; programs here have no names for their parts."""
+    yield
+
+
+def clear_caches():
+    """Changes nothing: a compiled function's programs go with it."""
 
 
 def devices(backend=None):
@@ -287,6 +359,26 @@ def devices(backend=None):
 
 def device_count(backend=None):
     """How many devices there are for tensors."""
+    return 1
+
+
+def local_devices(process_index=None, backend=None, host_id=None):
+    """Where tensors of this process may be."""
+    return devices(backend)
+
+
+def local_device_count(backend=None):
+    """How many devices there are for tensors of this process."""
+    return 1
+
+
+def process_index(backend=None):
+    """The number of this process: 0."""
+    return 0
+
+
+def process_count(backend=None):
+    """How many processes there are: 1."""
     return 1
 
 

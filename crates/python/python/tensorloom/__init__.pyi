@@ -39,16 +39,21 @@ float64: DType
 float8_e4m3fn: DType
 float8_e5m2: DType
 from . import array_api as array_api
+from . import errors as errors
 from . import fft as fft
+from . import flatten_util as flatten_util
+from . import image as image
 from . import initializers as initializers
 from . import lax as lax
 from . import linalg as linalg
 from . import models as models
 from . import nn as nn
 from . import numpy as numpy
+from . import ops as ops
 from . import optim as optim
 from . import random as random
 from . import safetensors as safetensors
+from . import scipy as scipy
 from . import special as special
 from . import tree as tree
 from . import tree_util as tree_util
@@ -111,7 +116,9 @@ class ShapeDtypeStruct:
     def __repr__(self) -> str:
         """__repr__"""
 
-    ndim: Any
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
 
 class Tensor:
     """A tensor: an array whose computation is recorded, and done when it is read."""
@@ -201,6 +208,9 @@ class Tensor:
 
     def __repr__(self) -> str: ...
 
+    def __reversed__(self) -> Iterator[Any]:
+        """The entries of the first axis, from the last on."""
+
     def __rfloordiv__(self, other: Any, /) -> Tensor: ...
 
     def __rlshift__(self, other: Any, /) -> Tensor: ...
@@ -236,19 +246,42 @@ class Tensor:
 
     def __xor__(self, other: Any, /) -> Tensor: ...
 
+    def astype(self, dtype: DTypeLike | None, copy: bool | None = True) -> Tensor:
+        """The elements in another type."""
+
+    @property
+    def at(self) -> _At:
+        """Indexed, it gives arrays with some elements changed: `x.at[0].set(1.0)`."""
+
     def block_until_ready(self) -> Tensor:
         """Computes it now."""
+
+    def compress(self, condition: ArrayLike, axis: Axes = None, **named: Any) -> Tensor:
+        """The entries along an axis for which a condition holds."""
+
+    def copy(self, order: ArrayLike = 'C') -> Tensor:
+        """A copy."""
 
     @property
     def device(self) -> str:
         """Where it is."""
 
+    def devices(self) -> set[str]:
+        """Where it is: a set of one."""
+
     @property
     def dtype(self) -> DType:
         """Element type."""
 
-    def item(self) -> Any:
-        """The one element as a number of Python's."""
+    def flatten(self, order: ArrayLike = 'C') -> Tensor:
+        """All elements in a row."""
+
+    @property
+    def imag(self) -> Tensor:
+        """Zeros: a tensor is real."""
+
+    def item(self, *args: Any) -> Any:
+        """The one element as a number of Python's; or the element at a place, counted through all of them or by its indices."""
 
     @property
     def itemsize(self) -> int:
@@ -269,6 +302,13 @@ class Tensor:
     def numpy(self, copy: bool | None = False) -> Any:
         """An array of NumPy's of the same memory, read-only; with `copy=True`, one of its own."""
 
+    def ravel(self, order: ArrayLike = 'C') -> Tensor:
+        """All elements in a row."""
+
+    @property
+    def real(self) -> Tensor:
+        """The tensor itself: it is real."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes."""
@@ -280,8 +320,18 @@ class Tensor:
     def to_device(self, device: str | None, /, *, stream: Any = None) -> Tensor:
         """to_device"""
 
+    def tobytes(self, order: ArrayLike = 'C') -> bytes:
+        """The elements as bytes."""
+
     def tolist(self) -> Any:
         """Nested lists of numbers."""
+
+    def view(self, dtype: DTypeLike | None = None) -> Tensor:
+        """The same bits as numbers of another type; not inside of a trace."""
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether its type gives way to others: never."""
 
     def __buffer__(self, flags: int, /) -> memoryview:
         """The elements where they lie, read-only."""
@@ -298,14 +348,14 @@ class Tensor:
     def acosh(self) -> Tensor:
         """Inverse hyperbolic cosine."""
 
-    def add(self, y: ArrayLike) -> Tensor:
-        """`x + y`."""
+    def add(self, y: ArrayLike, /) -> Tensor:
+        """Sums; of two bools, whether one of them is true."""
 
     def all(self, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
         """Whether all are true."""
 
-    def allclose(self, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> bool:
-        """Whether all elements are close."""
+    def allclose(self, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: ArrayLike = False) -> bool:
+        """Whether all elements are close: a bool of Python's, or of a trace."""
 
     def amax(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
         """The largest."""
@@ -313,13 +363,13 @@ class Tensor:
     def amin(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
         """The least."""
 
-    def angle(self) -> Tensor:
-        """0, or π where a number is negative."""
+    def angle(self, deg: ArrayLike = False) -> Tensor:
+        """0, or π where a number is negative; in degrees, 180."""
 
     def any(self, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
         """Whether any is true."""
 
-    def append(self, y: ArrayLike, axis: Axes = None) -> Tensor:
+    def append(self, values: ArrayLike, axis: Axes = None) -> Tensor:
         """Joins along an axis, or all elements in order."""
 
     def arccos(self) -> Tensor:
@@ -352,32 +402,35 @@ class Tensor:
     def argpartition(self, kth: ArrayLike, axis: Axes = -1) -> Tensor:
         """The order of `partition`."""
 
-    def argsort(self, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    def argsort(self, axis: Axes = -1, *, kind: Any = None, order: ArrayLike = None, stable: bool = True, descending: bool = False) -> Tensor:
         """The order that sorts; equal elements keep theirs."""
 
-    def argwhere(self, size: int | None = None) -> Tensor:
+    def argwhere(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
         """Indices of elements other than zero, a row for each."""
 
     def around(self, decimals: int = 0) -> Tensor:
         """The same as [`round`]."""
 
-    def array_equal(self, y: ArrayLike) -> bool:
-        """Whether shapes and elements are equal."""
+    def array_equal(self, a2: ArrayLike, equal_nan: ArrayLike = False) -> Tensor:
+        """Whether two arrays have one shape and equal elements."""
 
-    def array_equiv(self, y: ArrayLike) -> bool:
+    def array_equiv(self, a2: ArrayLike) -> bool:
         """Whether elements are equal after broadcasting."""
 
-    def array_split(self, parts: int, axis: int = 0) -> list[Tensor]:
-        """Parts along an axis, the first ones larger by one if they can't be equal."""
+    def array_repr(self, max_line_width: ArrayLike = None, precision: ArrayLike = None, suppress_small: ArrayLike = None) -> str:
+        """How an array is shown."""
+
+    def array_split(self, indices_or_sections: int | Sequence[int], axis: Axes = 0) -> list[Tensor]:
+        """Parts, the first of which may be larger by one; or parts that end before these places."""
+
+    def array_str(self, max_line_width: ArrayLike = None, precision: ArrayLike = None, suppress_small: ArrayLike = None) -> str:
+        """The elements of an array as text."""
 
     def asin(self) -> Tensor:
         """Arc sine."""
 
     def asinh(self) -> Tensor:
         """Inverse hyperbolic sine."""
-
-    def astype(self, dtype: DTypeLike | None, copy: bool | None = True) -> Tensor:
-        """The elements in another type."""
 
     def atan(self) -> Tensor:
         """Arc tangent."""
@@ -388,8 +441,8 @@ class Tensor:
     def atanh(self) -> Tensor:
         """Inverse hyperbolic tangent."""
 
-    def average(self, axis: Axes = None, weights: ArrayLike | None = None, keepdims: bool = False) -> Tensor:
-        """The mean with weights of the same shape, or of the size of the one axis."""
+    def average(self, axis: Axes = None, weights: ArrayLike = None, returned: ArrayLike = False, keepdims: bool = False) -> Any:
+        """Means with weights; with `returned`, the sums of the weights too."""
 
     def bincount(self, weights: ArrayLike = None, minlength: int = 0, *, length: int | None = None) -> Tensor:
         """How often every number occurs, or the sums of their weights; inside of a trace it needs a `length`."""
@@ -418,9 +471,6 @@ class Tensor:
     def bitwise_xor(self, y: ArrayLike) -> Tensor:
         """Bitwise exclusive or."""
 
-    def broadcast_shapes(self) -> list[int] | None:
-        """The shape that shapes broadcast to, if they do."""
-
     def broadcast_to(self, *dims: Any, **options: Any) -> Tensor:
         """Repeats axes of size 1, and new ones in front, to a shape."""
 
@@ -430,26 +480,26 @@ class Tensor:
     def ceil(self) -> Tensor:
         """Smallest integer not below."""
 
-    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
-        """Numbers moved into a range."""
+    def choose(self, choices: Sequence[ArrayLike], mode: str = 'raise') -> Tensor:
+        """The choice of an index, element by element."""
 
-    def compress(self, x: ArrayLike, axis: Axes = None) -> Tensor:
-        """The slices along an axis, or the elements in order, whose flag is set."""
+    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a_min: ArrayLike = None, a_max: ArrayLike = None) -> Tensor:
+        """Numbers moved into a range."""
 
     def conj(self) -> Tensor:
         """The same: arrays here are real."""
 
-    def convolve(self, b: ArrayLike, mode: str = 'full') -> Tensor:
-        """The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly."""
+    def conjugate(self) -> Tensor:
+        """The same: arrays here are real."""
 
-    def copy(self) -> Tensor:
-        """A copy."""
+    def convolve(self, v: ArrayLike, mode: str = 'full') -> Tensor:
+        """The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly."""
 
     def copysign(self, y: ArrayLike) -> Tensor:
         """The size of `x` with the sign of `y`."""
 
-    def corrcoef(self) -> Tensor:
-        """The correlation coefficients of variables, which are rows."""
+    def corrcoef(self, y: ArrayLike = None, rowvar: ArrayLike = True) -> Tensor:
+        """Correlations of rows, or of columns if not `rowvar`."""
 
     def correlate(self, v: ArrayLike, mode: str = 'valid') -> Tensor:
         """The cross-correlation of two vectors."""
@@ -463,23 +513,23 @@ class Tensor:
     def count_nonzero(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """How many elements are not zero."""
 
-    def cov(self, ddof: int = 1) -> Tensor:
-        """The covariance of variables, which are rows, over `n − ddof`."""
+    def cov(self, y: ArrayLike = None, rowvar: ArrayLike = True, bias: ArrayLike = False, ddof: int | None = None, fweights: ArrayLike = None, aweights: ArrayLike = None) -> Tensor:
+        """Covariances of rows, or of columns if not `rowvar`; `fweights` say how often an observation was made, `aweights` what it counts."""
 
-    def cross(self, b: ArrayLike) -> Tensor:
-        """The cross product along the last axis, which has 3 elements."""
+    def cross(self, b: ArrayLike, axisa: ArrayLike = -1, axisb: ArrayLike = -1, axisc: ArrayLike = -1, axis: Axes = None) -> Tensor:
+        """Products of vectors of three, or of two numbers."""
 
-    def cumprod(self, axis: Axes = None) -> Tensor:
-        """Running products along an axis, or of all elements in order."""
+    def cumprod(self, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+        """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-    def cumsum(self, axis: Axes = None) -> Tensor:
-        """Running sums along an axis, or of all elements in order."""
+    def cumsum(self, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+        """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-    def cumulative_prod(self, axis: Axes = None) -> Tensor:
-        """The array API's [`cumprod`]."""
+    def cumulative_prod(self, *, axis: Axes = None, dtype: DTypeLike | None = None, include_initial: bool = False) -> Tensor:
+        """Along an axis, from the first element to each; `include_initial` puts that of no elements in front."""
 
-    def cumulative_sum(self, axis: Axes = None) -> Tensor:
-        """The array API's [`cumsum`]."""
+    def cumulative_sum(self, *, axis: Axes = None, dtype: DTypeLike | None = None, include_initial: bool = False) -> Tensor:
+        """Along an axis, from the first element to each; `include_initial` puts that of no elements in front."""
 
     def deg2rad(self) -> Tensor:
         """Degrees to radians."""
@@ -487,7 +537,7 @@ class Tensor:
     def degrees(self) -> Tensor:
         """Radians to degrees."""
 
-    def delete(self, indices: int | Sequence[int], axis: Axes = None) -> Tensor:
+    def delete(self, obj: int | Sequence[int], axis: Axes = None) -> Tensor:
         """`x` without the slices at indices along an axis, or without those elements in order."""
 
     def diag(self, k: int = 0) -> Tensor:
@@ -499,11 +549,11 @@ class Tensor:
     def diagflat(self, k: int = 0) -> Tensor:
         """A matrix with all elements on its k-th diagonal."""
 
-    def diagonal(self, k: int = 0, a: int = 0, b: int = 1) -> Tensor:
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
         """The k-th diagonal of the planes of two axes; it becomes the last axis."""
 
-    def diff(self, n: int = 1, axis: int = -1) -> Tensor:
-        """Differences of neighbours along an axis, `n` times."""
+    def diff(self, n: int = 1, axis: Axes = -1, prepend: ArrayLike = None, append: ArrayLike = None) -> Tensor:
+        """Differences of neighbours, n times; of the array with others before and behind it."""
 
     def digitize(self, bins: ArrayLike, right: bool = False) -> Tensor:
         """Which bin each element falls into, for increasing edges: the first edge above it, or not below with `right`."""
@@ -514,16 +564,16 @@ class Tensor:
     def divmod(self, y: ArrayLike) -> tuple[Tensor, Tensor]:
         """The quotient rounded down, and the remainder with the sign of `y`."""
 
-    def dot(self, b: ArrayLike) -> Tensor:
-        """Inner product of vectors, matrix product, or the sum over the last axis of `a` and the last but one of `b`."""
+    def dot(self, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+        """Products of matrices and vectors. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
-    def dsplit(self, parts: int) -> list[Tensor]:
-        """Equal parts along the third axis."""
+    def dsplit(self, indices_or_sections: int | Sequence[int]) -> list[Tensor]:
+        """`split` along axis 2."""
 
-    def ediff1d(self) -> Tensor:
-        """Differences of neighbours of all elements in order."""
+    def ediff1d(self, to_end: ArrayLike = None, to_begin: ArrayLike = None) -> Tensor:
+        """Differences of neighbours in a row, with others before and behind them."""
 
-    def empty_like(self, dtype: DTypeLike | None = None) -> Tensor:
+    def empty_like(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
         """Zeros of a shape and type."""
 
     def equal(self, y: ArrayLike) -> Tensor:
@@ -544,8 +594,8 @@ class Tensor:
     def fabs(self) -> Tensor:
         """Absolute values."""
 
-    def fill_diagonal(self, value: ArrayLike) -> Tensor:
-        """`x` with a value along its main diagonal."""
+    def fill_diagonal(self, val: ArrayLike, wrap: ArrayLike = False, *, inplace: ArrayLike = False) -> Tensor:
+        """The array with another diagonal."""
 
     def flatnonzero(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
         """Flat indices of elements other than zero."""
@@ -586,9 +636,6 @@ class Tensor:
     def gcd(self, y: ArrayLike) -> Tensor:
         """Greatest common divisor."""
 
-    def gradient(self, step: float = 1.0, axis: int = 0) -> Tensor:
-        """Slopes by central differences, and one-sided ones at the ends, of samples `step` apart along an axis."""
-
     def greater(self, y: ArrayLike) -> Tensor:
         """`x > y`."""
 
@@ -598,53 +645,53 @@ class Tensor:
     def heaviside(self, at_zero: ArrayLike) -> Tensor:
         """0 below 0, `at_zero` at 0, 1 above."""
 
-    def histogram(self, bins: int = 10, range: tuple[float, float] | None = None) -> tuple[Tensor, Tensor]:
-        """How many elements fall into each of equal bins, and the edges."""
+    def histogram(self, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None, density: ArrayLike = None) -> tuple[Tensor, Tensor]:
+        """How many numbers are in each range, or the sums of their weights, or their density; and the ends of the ranges."""
 
-    def histogram2d(self, y: ArrayLike, bins: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """[`histogramdd`] of two coordinates."""
+    def histogram2d(self, y: ArrayLike, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None, density: ArrayLike = None) -> tuple[Tensor, Tensor, Tensor]:
+        """How many points are in each rectangle of a grid; and the ends of the ranges along both axes."""
 
-    def histogram_bin_edges(self, bins: int = 10, range: tuple[float, float] | None = None) -> Tensor:
-        """The edges of equal bins over a range, or over all elements."""
+    def histogram_bin_edges(self, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None) -> Tensor:
+        """The ends of so many equal ranges; those that are given, if `bins` is a list."""
 
-    def histogramdd(self, bins: int | Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        """How many points, which are rows, fall into each of equal bins along every coordinate, and the edges."""
+    def histogramdd(self, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None, density: ArrayLike = None) -> tuple[Tensor, list[Tensor]]:
+        """How many points are in each box of a grid; and the ends of the ranges along each axis."""
 
-    def hsplit(self, parts: int) -> list[Tensor]:
-        """Equal parts along the second axis, of a vector along its one."""
+    def hsplit(self, indices_or_sections: int | Sequence[int]) -> list[Tensor]:
+        """`split` along axis 1."""
 
     def hypot(self, y: ArrayLike) -> Tensor:
         """`√(x² + y²)` without overflow."""
 
-    def imag(self) -> Tensor:
-        """Zeros: arrays here are real."""
+    def i0(self) -> Tensor:
+        """The modified Bessel function of order 0."""
 
-    def inner(self, b: ArrayLike) -> Tensor:
-        """The sum of products over the last axes."""
+    def inner(self, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+        """Products along the last axes. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
-    def insert(self, at: int, values: ArrayLike, axis: Axes = None) -> Tensor:
+    def insert(self, obj: int, values: ArrayLike, axis: Axes = None) -> Tensor:
         """`x` with values before the slice at an index along an axis, or before that element in order."""
 
-    def interp(self, xp: ArrayLike, fp: ArrayLike) -> Tensor:
-        """Linear interpolation of the points `(xp, fp)`, with `xp` increasing; constant outside."""
+    def interp(self, xp: ArrayLike, fp: ArrayLike, left: ArrayLike = None, right: ArrayLike = None, period: ArrayLike = None) -> Tensor:
+        """A function by straight lines between points; `left` and `right` are its values outside, `period` makes it periodic."""
 
-    def intersect1d(self, b: ArrayLike) -> Tensor:
-        """What both arrays have."""
+    def intersect1d(self, ar2: ArrayLike, assume_unique: ArrayLike = False, return_indices: ArrayLike = False) -> Any:
+        """What both arrays have, in order; with `return_indices`, where both have it first."""
 
     def invert(self) -> Tensor:
         """Bitwise or logical not."""
 
-    def isclose(self, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> Tensor:
-        """Which elements are close: `|x − y| ≤ atol + rtol·|y|`."""
+    def isclose(self, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: ArrayLike = False) -> Tensor:
+        """Whether elements are close; NaN is close to NaN if `equal_nan`."""
+
+    def iscomplex(self) -> Tensor:
+        """Whether elements are complex: none is."""
 
     def iscomplexobj(self) -> bool:
         """Whether an array is complex: none here is."""
 
     def isfinite(self) -> Tensor:
         """Whether neither infinite nor NaN."""
-
-    def isin(self, set: ArrayLike) -> Tensor:
-        """Which elements of `x` are among those of `set`."""
 
     def isinf(self) -> Tensor:
         """Whether infinite."""
@@ -658,14 +705,11 @@ class Tensor:
     def isposinf(self) -> Tensor:
         """Whether infinite and positive."""
 
+    def isreal(self) -> Tensor:
+        """Whether elements are real: all are."""
+
     def isrealobj(self) -> bool:
         """Whether an array is real."""
-
-    def isscalar(self) -> bool:
-        """Whether it is a number."""
-
-    def issubdtype(self, b: ArrayLike) -> bool:
-        """Whether a type is of a kind of NumPy's, such as `np.floating`."""
 
     def kron(self, b: ArrayLike) -> Tensor:
         """The Kronecker product of two tensors of the same rank."""
@@ -718,8 +762,8 @@ class Tensor:
     def logical_xor(self, y: ArrayLike) -> Tensor:
         """Whether exactly one holds."""
 
-    def matmul(self, b: ArrayLike) -> Tensor:
-        """The matrix product with NumPy's rules."""
+    def matmul(self, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+        """Products of matrices. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
     def matrix_transpose(self) -> Tensor:
         """Exchanges the last two axes."""
@@ -754,11 +798,11 @@ class Tensor:
     def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
         """Moves axes to other places."""
 
-    def multiply(self, y: ArrayLike) -> Tensor:
-        """`x · y`, elementwise."""
+    def multiply(self, y: ArrayLike, /) -> Tensor:
+        """Products; of two bools, whether both are true."""
 
-    def nan_to_num(self) -> Tensor:
-        """NaN becomes 0, infinities the largest numbers there are."""
+    def nan_to_num(self, copy: bool | None = True, nan: ArrayLike = 0.0, posinf: ArrayLike = None, neginf: ArrayLike = None) -> Tensor:
+        """Finite numbers in place of NaN and infinities."""
 
     def nanargmax(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The index of the largest number; −1 if there is none."""
@@ -766,41 +810,41 @@ class Tensor:
     def nanargmin(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The index of the smallest number; −1 if there is none."""
 
-    def nancumprod(self, axis: Axes = None) -> Tensor:
-        """Running products in which NaN counts as 1."""
+    def nancumprod(self, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+        """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-    def nancumsum(self, axis: Axes = None) -> Tensor:
-        """Running sums in which NaN counts as 0."""
+    def nancumsum(self, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+        """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-    def nanmax(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The largest number; NaN if there is none."""
+    def nanmax(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """The largest of the elements that are numbers."""
 
-    def nanmean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The mean without NaN."""
+    def nanmean(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, where: ArrayLike = None) -> Tensor:
+        """The mean of the elements that are numbers."""
 
     def nanmedian(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """[`super::median`] without NaN."""
 
-    def nanmin(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The smallest number; NaN if there is none."""
+    def nanmin(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """The least of the elements that are numbers."""
 
-    def nanpercentile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def nanpercentile(self, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: bool = False) -> Tensor:
         """What so many percent of the elements lie below; for several, a new axis in front."""
 
-    def nanprod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The product without NaN."""
+    def nanprod(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """`prod` of the elements that are numbers."""
 
-    def nanquantile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def nanquantile(self, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: bool = False) -> Tensor:
         """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
-    def nanstd(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        """The standard deviation without NaN."""
+    def nanstd(self, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike = None) -> Tensor:
+        """The standard deviation of the elements that are numbers."""
 
-    def nansum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The sum without NaN."""
+    def nansum(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """`sum` of the elements that are numbers."""
 
-    def nanvar(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        """The variance without NaN."""
+    def nanvar(self, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike = None) -> Tensor:
+        """The variance of the elements that are numbers."""
 
     def negative(self) -> Tensor:
         """`−x`."""
@@ -820,13 +864,16 @@ class Tensor:
     def outer(self, b: ArrayLike) -> Tensor:
         """All products of elements of two vectors."""
 
+    def packbits(self, axis: Axes = None, bitorder: ArrayLike = 'big') -> Tensor:
+        """Eight bits to each byte."""
+
     def pad(self, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
         """Adds elements before and after each axis."""
 
     def partition(self, kth: ArrayLike, axis: Axes = -1) -> Tensor:
         """An order in which the kth element stands where sorting puts it: the sorted one."""
 
-    def percentile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def percentile(self, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: bool = False) -> Tensor:
         """What so many percent of the elements lie below; for several, a new axis in front."""
 
     def permute_dims(self, *dims: Any, **options: Any) -> Tensor:
@@ -835,13 +882,13 @@ class Tensor:
     def piecewise(self, condlist: Sequence[ArrayLike], funclist: Sequence[Any]) -> Tensor:
         """A function by cases: the last condition that holds decides; one function more than conditions is for the rest."""
 
-    def place(self, mask: ArrayLike, values: ArrayLike) -> Tensor:
-        """`x` with values, repeated as needed, at the places where a mask holds."""
+    def place(self, mask: ArrayLike, vals: ArrayLike, *, inplace: ArrayLike = False) -> Tensor:
+        """The array with the elements of a mask replaced, one after the other."""
 
     def poly(self) -> Tensor:
         """The monic polynomial with these roots."""
 
-    def polyadd(self, q: ArrayLike) -> Tensor:
+    def polyadd(self, a2: ArrayLike) -> Tensor:
         """The sum of two polynomials."""
 
     def polyder(self, m: int = 1) -> Tensor:
@@ -850,16 +897,16 @@ class Tensor:
     def polydiv(self, v: ArrayLike) -> tuple[Tensor, Tensor]:
         """Quotient and remainder of two polynomials; the remainder has as many coefficients as the dividend."""
 
-    def polyfit(self, y: ArrayLike, degree: int) -> Tensor:
-        """The polynomial of a degree that fits points best, by least squares."""
+    def polyfit(self, y: ArrayLike, deg: ArrayLike, rcond: ArrayLike = None, full: ArrayLike = False, w: ArrayLike = None, cov: ArrayLike = False) -> Tensor:
+        """The polynomial of a degree through points, with weights."""
 
-    def polyint(self, m: int = 1) -> Tensor:
-        """An integral of a polynomial with constant 0, `m` times."""
+    def polyint(self, m: int | None = 1, k: int = 0) -> Tensor:
+        """The integral of a polynomial, m times; `k` are its constants."""
 
-    def polymul(self, q: ArrayLike) -> Tensor:
+    def polymul(self, a2: ArrayLike) -> Tensor:
         """The product of two polynomials."""
 
-    def polysub(self, q: ArrayLike) -> Tensor:
+    def polysub(self, a2: ArrayLike) -> Tensor:
         """The difference of two polynomials."""
 
     def polyval(self, x: ArrayLike) -> Tensor:
@@ -877,19 +924,16 @@ class Tensor:
     def prod(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
         """Products."""
 
-    def promote_types(self, b: DTypeLike = 'float32') -> DType | None:
-        """The dtype of results of two dtypes."""
-
     def ptp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The largest element less the smallest."""
 
-    def put(self, indices: ArrayLike, values: ArrayLike) -> Tensor:
-        """The array with elements at flat places replaced."""
+    def put(self, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: ArrayLike = False) -> Tensor:
+        """The array with elements at flat places replaced; by `mode`, places outside are moved to the end ("clip") or counted on ("wrap")."""
 
-    def put_along_axis(self, indices: ArrayLike, values: ArrayLike, axis: int) -> Tensor:
-        """`x` with one value for each index along an axis; the other axes go along."""
+    def put_along_axis(self, indices: ArrayLike, values: ArrayLike, axis: Axes, inplace: ArrayLike = False, *, mode: str | None = None) -> Tensor:
+        """The array with elements along an axis replaced, for each place its own."""
 
-    def quantile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def quantile(self, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: bool = False) -> Tensor:
         """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
     def rad2deg(self) -> Tensor:
@@ -901,28 +945,19 @@ class Tensor:
     def randint(self, high: int, shape: int | Sequence[int]) -> Tensor:
         """i64 numbers from `low` to below `high`, from the process's generator; see [`manual_seed`]."""
 
-    def ravel(self) -> Tensor:
-        """All elements in order."""
-
-    def ravel_multi_index(self, shape: int | Sequence[int]) -> Tensor:
-        """The flat index into a shape of indices along each axis, which are moved inside."""
-
-    def real(self) -> Tensor:
-        """The same: arrays here are real."""
-
     def reciprocal(self) -> Tensor:
         """`1/x`."""
 
     def remainder(self, y: ArrayLike) -> Tensor:
         """The remainder with the sign of `y`."""
 
-    def repeat(self, repeats: int | ArrayLike, axis: Axes = None) -> Tensor:
-        """Each entry several times, or as often as a list says."""
+    def repeat(self, repeats: int | ArrayLike, axis: Axes = None, *, total_repeat_length: ArrayLike = None) -> Tensor:
+        """Each entry several times, or as often as a list says; then a trace needs to know how many there will be."""
 
     def reshape(self, *dims: Any, **options: Any) -> Tensor:
-        """The same elements under another shape; one size may be −1."""
+        """The elements in another shape; with `order="F"`, the first axis runs fastest."""
 
-    def resize(self, shape: int | Sequence[int]) -> Tensor:
+    def resize(self, new_shape: int | Sequence[int]) -> Tensor:
         """The elements in order, repeated or cut to a shape."""
 
     def right_shift(self, y: ArrayLike) -> Tensor:
@@ -937,22 +972,19 @@ class Tensor:
     def rollaxis(self, axis: Axes, start: float = 0) -> Tensor:
         """An axis moved before another."""
 
-    def rot90(self, k: int = 1, a: int = 0, b: int = 1) -> Tensor:
-        """Turns by `k` right angles in the plane of two axes."""
+    def rot90(self, k: int = 1, axes: int | Sequence[int] | Sequence[Sequence[int]] = (0, 1)) -> Tensor:
+        """Turned by quarters from the first of two axes to the second."""
 
     def round(self, decimals: int = 0) -> Tensor:
         """Rounds to a number of decimals, ties to even."""
 
-    def searchsorted(self, values: ArrayLike, side: str = 'left', sorter: ArrayLike = None) -> Tensor:
+    def searchsorted(self, v: ArrayLike, side: str = 'left', sorter: ArrayLike = None, *, method: ArrayLike = None) -> Tensor:
         """Where values would stand in a sorted array."""
 
-    def select(self, choices: Sequence[ArrayLike], default: ArrayLike = 0) -> Tensor:
-        """The first choice whose condition holds, else the default."""
-
-    def setdiff1d(self, b: ArrayLike) -> Tensor:
+    def setdiff1d(self, ar2: ArrayLike, assume_unique: ArrayLike = False) -> Tensor:
         """What the first array has and the second has not."""
 
-    def setxor1d(self, b: ArrayLike) -> Tensor:
+    def setxor1d(self, ar2: ArrayLike, assume_unique: ArrayLike = False) -> Tensor:
         """What one of two arrays has."""
 
     def sign(self) -> Tensor:
@@ -970,8 +1002,8 @@ class Tensor:
     def sinh(self) -> Tensor:
         """Hyperbolic sine."""
 
-    def sort(self, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
-        """Elements in order."""
+    def sort(self, axis: Axes = -1, *, kind: Any = None, order: ArrayLike = None, stable: bool = True, descending: bool = False) -> Tensor:
+        """Elements in order; equal ones keep theirs, whatever `kind` says."""
 
     def spacing(self) -> Tensor:
         """The distance to the next float away from zero."""
@@ -1003,14 +1035,15 @@ class Tensor:
     def sum(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
         """Sums."""
 
-    def swapaxes(self, a: int, b: int) -> Tensor:
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """Exchanges two axes."""
 
-    def take(self, indices: ArrayLike, axis: Axes = None) -> Tensor:
-        """Entries of an axis; of all elements if it is None."""
+    def take(self, indices: ArrayLike, axis: Axes = None, mode: str | None = None, fill_value: ArrayLike = None, unique_indices: ArrayLike = False, indices_are_sorted: ArrayLike = False) -> Tensor:
+        """Entries of an axis; of all elements if it is None. Those outside are errors, or by `mode` moved to the end ("clip"), counted on
+    from the start ("wrap"), or replaced ("fill")."""
 
-    def take_along_axis(self, indices: ArrayLike, axis: int) -> Tensor:
-        """One index for each element; the other axes go along and broadcast."""
+    def take_along_axis(self, indices: ArrayLike, axis: Axes = -1, mode: str | None = None, fill_value: ArrayLike = None) -> Tensor:
+        """Elements along an axis, for each place its own; those outside as `take` has them."""
 
     def tan(self) -> Tensor:
         """Tangent."""
@@ -1018,20 +1051,17 @@ class Tensor:
     def tanh(self) -> Tensor:
         """Hyperbolic tangent."""
 
-    def tensordot(self, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2) -> Tensor:
+    def tensordot(self, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
         """Contracts axes of two arrays."""
 
     def tile(self, *dims: Any, **options: Any) -> Tensor:
         """Copies side by side."""
 
-    def trace(self, k: int = 0) -> Tensor:
-        """The sum along the k-th diagonal."""
+    def trace(self, offset: int = 0, axis1: ArrayLike = 0, axis2: ArrayLike = 1, dtype: DTypeLike | None = None) -> Tensor:
+        """Sums of diagonals."""
 
     def transpose(self, *dims: Any, **options: Any) -> Tensor:
         """Axes in another order; reversed if none is given."""
-
-    def trapezoid(self, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Tensor:
-        """The area under samples by trapezoids `dx` wide, along an axis."""
 
     def tril(self, k: int = 0) -> Tensor:
         """The part of matrices on and below a diagonal."""
@@ -1054,20 +1084,26 @@ class Tensor:
     def trunc(self) -> Tensor:
         """The integer part."""
 
-    def union1d(self, y: ArrayLike, size: int) -> Tensor:
-        """The first `size` distinct elements of two tensors together, in order."""
+    def union1d(self, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
+        """What one of two arrays has, in order."""
 
-    def unique(self, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False) -> Any:
-        """The different elements in order."""
+    def unique(self, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: Axes = None, equal_nan: ArrayLike = True, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+        """The different elements in order, or the different entries along an axis; with `size` so many, filled up with `fill_value`."""
 
-    def unique_counts(self, size: int) -> tuple[Tensor, Tensor]:
-        """The distinct elements and how often each occurs."""
+    def unique_all(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+        """The different elements, where they stand first, which of them each is, and how many there are of each."""
 
-    def unique_inverse(self, size: int) -> tuple[Tensor, Tensor]:
-        """The distinct elements and, for each element, its place among them."""
+    def unique_counts(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+        """The different elements, and how many there are of each."""
 
-    def unique_values(self, size: int) -> Tensor:
-        """The array API's [`unique`]."""
+    def unique_inverse(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+        """The different elements, and which of them each is."""
+
+    def unique_values(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
+        """The different elements."""
+
+    def unpackbits(self, axis: Axes = None, count: ArrayLike = None, bitorder: ArrayLike = 'big') -> Tensor:
+        """The bits of bytes."""
 
     def unravel_index(self, shape: int | Sequence[int]) -> list[Tensor]:
         """The indices along each axis of flat indices into a shape."""
@@ -1075,36 +1111,29 @@ class Tensor:
     def unstack(self, axis: int = 0) -> list[Tensor]:
         """The slices along an axis, which disappears."""
 
-    def unwrap(self, axis: int = -1) -> Tensor:
-        """Changes jumps of more than half a period into their complements, along an axis."""
+    def unwrap(self, discont: ArrayLike = None, axis: Axes = -1, period: ArrayLike = 6.283185307179586) -> Tensor:
+        """Angles without jumps: where neighbours differ by more than half a period, whole periods are added."""
 
-    def vander(self, n: int | None = None, increasing: bool = False) -> Tensor:
+    def vander(self, N: int | None = None, increasing: bool = False) -> Tensor:
         """Powers of a vector as columns, highest first unless `increasing`."""
 
     def var(self, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
         """Variances."""
 
-    def vdot(self, b: ArrayLike) -> Tensor:
-        """The inner product of all elements."""
+    def vdot(self, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+        """The product of all elements. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
-    def vecdot(self, b: ArrayLike, axis: int = -1) -> Tensor:
-        """Inner products along an axis, after broadcasting."""
+    def vecdot(self, x2: ArrayLike, axis: Axes = -1, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+        """Products of vectors along an axis."""
 
     def vecmat(self, a: ArrayLike) -> Tensor:
         """Vectors times matrices, after broadcasting."""
 
-    def vsplit(self, parts: int) -> list[Tensor]:
-        """Equal parts along the first axis."""
+    def vsplit(self, indices_or_sections: int | Sequence[int]) -> list[Tensor]:
+        """`split` along axis 0."""
 
     def zeros_like(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
         """Zeros of a shape and type."""
-
-    @property
-    def at(self) -> _At:
-        """Indexed, it gives arrays with some elements changed: `x.at[0].set(1.0)`."""
-
-    def flatten(self) -> Tensor:
-        """All elements in a row."""
 
 class TensorError(ValueError):
     """An operation doesn't fit its operands; the message names the op and the shapes."""
@@ -1121,6 +1150,12 @@ def block_until_ready(x: ArrayLike) -> Any:
 
 def checkpoint(f: Callable[..., Any], *, prevent_cse: bool = True, policy: None = None, static_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
+
+def clear_caches() -> None:
+    """Changes nothing: a compiled function's programs go with it."""
+
+def custom_gradient(fun: ArrayLike) -> Callable[..., Any]:
+    """A function with a reverse rule of its own: `fun` gives its result and the function from a cotangent to those of the arguments."""
 
 class custom_jvp:
     """A function with a forward rule of its own, which `defjvp` or `defjvps` gives."""
@@ -1158,6 +1193,9 @@ def device_put(x: ArrayLike, device: str | None = None) -> Any:
 def devices(backend: ArrayLike = None) -> list[str]:
     """Where tensors may be."""
 
+def disable_jit(disable: ArrayLike = True) -> Any:
+    """Inside of it, compiled functions are called as they were written, so that values can be looked at: `with tl.disable_jit(): ..`"""
+
 def dtype(x: ArrayLike) -> DType:
     """The type that an object names."""
 
@@ -1171,39 +1209,63 @@ def from_dlpack(x: ArrayLike, /, *, device: str | None = None, copy: bool | None
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The gradient of a function that gives a float of no axes."""
 
-def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The second derivatives of a function that gives one number."""
 
-def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The Jacobian of a function, column by column."""
 
-def jacobian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacobian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The Jacobian of a function, row by row."""
 
-def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The Jacobian of a function, row by row."""
 
-def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = ()) -> Callable[..., Any]:
+def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (), keep_unused: ArrayLike = False, device: str | None = None, backend: ArrayLike = None, inline: ArrayLike = False) -> Callable[..., Any]:
     """Compiles a function: traced once for each signature, run as one program.
 
     Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable. An argument that has both
     a place and a name is static either way, however it is given. Donated arguments are taken for JAX's sake: memory that nobody refers to
-    is used again in any case, and what somebody refers to stays."""
+    is used again in any case, and what somebody refers to stays. So are `keep_unused` and `inline`; the device is "cpu"."""
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple[Any, Any]:
     """The value of a function and its derivative along the tangents; with `has_aux`, what else it gives behind them."""
 
+def linear_transpose(fun: ArrayLike, *primals: Sequence[Any]) -> Callable[..., Any]:
+    """The function that takes a linear one backwards. Arguments give shapes and types alone."""
+
 def linearize(f: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
     """Value and the linear function of tangents at these arguments."""
+
+def local_device_count(backend: ArrayLike = None) -> int:
+    """How many devices there are for tensors of this process."""
+
+def local_devices(process_index: ArrayLike = None, backend: ArrayLike = None, host_id: ArrayLike = None) -> list[str]:
+    """Where tensors of this process may be."""
 
 def make_graph(f: Callable[..., Any], *args: Any) -> str:
     """The program of a function as text."""
 
-def make_jaxpr(f: Callable[..., Any]) -> Callable[..., str]:
+def make_jaxpr(f: Callable[..., Any], static_argnums: int | Sequence[int] = ()) -> Callable[..., str]:
     """A function of the same arguments that gives the program of `f` as text."""
+
+def named_call(fun: ArrayLike, *, name: ArrayLike = None) -> Callable[..., Any]:
+    """The same function; programs here have no names for their parts."""
+
+def named_scope(name: ArrayLike) -> Any:
+    """Changes nothing; programs here have no names for their parts."""
+
+def process_count(backend: ArrayLike = None) -> int:
+    """How many processes there are: 1."""
+
+def process_index(backend: ArrayLike = None) -> int:
+    """The number of this process: 0."""
 
 def remat(f: Callable[..., Any], *, prevent_cse: bool = True, policy: None = None, static_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
+
+def typeof(x: ArrayLike) -> ShapeDtypeStruct:
+    """The shape and type of an array."""
 
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The value of a function and its gradient with respect to the arguments that `argnums` names."""

@@ -65,7 +65,7 @@ class linalg:  # noqa: N801
     @staticmethod
     def matrix_norm(x, /, *, keepdims=False, ord="fro"):  # noqa: A002
         """Norms of matrices."""
-        y = _linalg.matrix_norm(x, ord)
+        y = _linalg.matrix_norm(x, ord=ord)
         return y[..., None, None] if keepdims else y
 
     @staticmethod

@@ -31,6 +31,28 @@ _OWN = {
     ("special", "softmax"): {"axis": -1}, ("special", "log_softmax"): {"axis": -1},
     ("nn", "softmax"): {"axis": -1}, ("nn", "log_softmax"): {"axis": -1},
 }
+# The arguments' names in NumPy, in order, where they are not the table's.
+_NUMPYS = {
+    **{n: "a" for n in (
+        "argmax argmin around average count_nonzero cumprod cumsum fill_diagonal median nanargmax nanargmin nancumprod nancumsum nanmax nanmean "
+        "nanmedian nanmin nanprod nanstd nansum nanvar ndim ptp round size").split()},
+    **{n: "M" for n in "bartlett blackman hamming hanning kaiser".split()},
+    **{n: "tup" for n in "column_stack dstack hstack vstack".split()},
+    **{n: "m" for n in "flip fliplr flipud".split()},
+    **{n: "v" for n in "diag diagflat".split()},
+    **{n: "a1 a2" for n in "array_equal array_equiv polyadd polymul polysub".split()},
+    **{n: "arr" for n in "diag_indices_from put_along_axis take_along_axis tril_indices_from triu_indices_from".split()},
+    **{n: "start stop num" for n in "geomspace logspace".split()},
+    "append": "arr values", "broadcast_to": "array", "convolve": "a v", "delete": "arr obj", "diagonal": "a offset axis1 axis2", "diff": "a",
+    "histogram": "a", "histogram_bin_edges": "a", "iinfo": "int_type", "insert": "arr obj", "isclose": "a b", "isin": "element test_elements",
+    "permute_dims": "a axes", "place": "arr mask vals", "poly": "seq_of_zeros", "polyfit": "x y deg", "promote_types": "type1 type2", "resize": "a new_shape",
+    "ravel_multi_index": "multi_index dims", "select": "condlist choicelist", "swapaxes": "a axis1 axis2", "transpose": "a axes",
+    "unravel_index": "indices", "vander": "x N",
+}
+_NUMPYS_FFT = {
+    **{n: "a n" for n in "fft ifft rfft irfft hfft ihfft".split()}, **{n: "a s" for n in "fft2 ifft2 rfft2 irfft2".split()},
+    **{n: "a s axes" for n in "fftn ifftn rfftn irfftn".split()}, **{n: "x axes" for n in "fftshift ifftshift".split()},
+}
 # What stays even if it is 1: reductions that take `keepdims`.
 _REDUCTIONS = {
     "all", "any", "argmax", "argmin", "count_nonzero", "max", "mean", "median", "min", "nanargmax", "nanargmin", "nanmax",
@@ -47,6 +69,12 @@ def _kept(x, axis, y):
     x = _core.asarray(x)
     shape = [1 if axis is None or k == axis % x.ndim else n for k, n in enumerate(x.shape)]
     return y.reshape(shape)
+
+
+def named(module, name, i, arg):
+    """What an argument of the table is called in Python."""
+    names = {"np": _NUMPYS, "fft": _NUMPYS_FFT}.get(module, {}).get(name, "").split()
+    return names[i] if i < len(names) else _NAMES.get(arg, arg)
 
 
 def _default(module, name, arg, kind):
@@ -71,8 +99,9 @@ def _make(id_, module, name, public, args, doc):
     parameters, passed, late = [], [], False
     keep = name in _REDUCTIONS and any(kind == "impl Into<Along>" for _, kind in args)
     env = {"_call": _core._call}
+    operands = []
     for i, (arg, kind) in enumerate(args):
-        shown = _NAMES.get(arg, arg)
+        shown = named(module, name, i, arg)
         shown = shown if shown.isidentifier() and shown not in ("lambda", "in", "from", "is", "not") else shown + "_"
         default = _default(module, name, arg, kind)
         if default is _REQUIRED and late:
@@ -85,6 +114,7 @@ def _make(id_, module, name, public, args, doc):
             late = True
             env[f"_d{i}"] = default
             parameters.append(f"{shown}=_d{i}")
+        operands += [shown] if kind == "impl Into<Operand>" else []
         passed.append(f"({shown}, keepdims)" if keep and name not in _DROP and kind == "impl Into<Along>" else shown)
     if keep:
         parameters.append("keepdims=False")
@@ -93,7 +123,12 @@ def _make(id_, module, name, public, args, doc):
     if keep and name in _DROP:
         env["_kept"] = _kept
         result = f"_kept({passed[0]}, axis, _call({call})) if keepdims else _call({call})"
-    exec(f"def {public if public.isidentifier() else name}({', '.join(parameters)}):\n    return {result}", env)
+    body = ""
+    if len(operands) > 1:
+        # Numbers alone: the first is a tensor, of the type that it has by itself.
+        env["_numbers"], env["_asarray"] = (int, float), _core.asarray
+        body = f"    if {' and '.join(f'isinstance({o}, _numbers)' for o in operands)}:\n        {operands[0]} = _asarray({operands[0]})\n"
+    exec(f"def {public if public.isidentifier() else name}({', '.join(parameters)}):\n{body}    return {result}", env)
     f = env[public if public.isidentifier() else name]
     f.__doc__ = doc
     f.__module__ = "tensorloom." + {"np": "numpy"}.get(module, module)

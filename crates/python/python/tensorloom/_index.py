@@ -209,49 +209,72 @@ class _Place:
         out = getattr(lax, name)(flat, [places.reshape(-1)], values)
         return out[:-1].reshape(x.shape)
 
-    def set(self, values, **_):
+    def _by(self, mode):
+        """The same places by what is to be done with those outside: updates of them are dropped, values filled in ("drop", "fill"), or they
+        are moved to the end ("clip"). Else numbers outside are an error, and arrays are as with "drop"."""
+        if mode in (None, "promise_in_bounds"):
+            return self
+        if mode not in ("drop", "fill", "clip"):
+            raise ValueError(f"mode {mode!r}; use \"drop\", \"fill\", \"clip\" or \"promise_in_bounds\"")
+        number = lambda i: isinstance(i, int) and not isinstance(i, bool)  # noqa: E731
+        if mode != "clip":
+            index = self._index if isinstance(self._index, tuple) else (self._index,)
+            return _Place(self._x, tuple(asarray(i, "int32") if number(i) else i for i in index))
+        items, axis = [], 0
+        for i in _expand(self._x, self._index):
+            n = self._x.shape[axis] if i is not None else 0
+            if number(i):
+                i = max(0, min(i + n if i < 0 else i, n - 1))
+            elif isinstance(i, Tensor):
+                i = tnp.clip(tnp.where(i < 0, i + n, i), 0, n - 1)
+            items.append(i)
+            axis += i is not None
+        return _Place(self._x, tuple(items))
+
+    def set(self, values, mode=None, **_):
         """Elements replaced."""
-        return self._update("index_set", values, lambda a, b: tnp.broadcast_to(b, a.shape))
+        return self._by(mode)._update("index_set", values, lambda a, b: tnp.broadcast_to(b, a.shape))
 
-    def add(self, values, **_):
+    def add(self, values, mode=None, **_):
         """With values added; places that come twice get both."""
-        return self._update("index_add", values, lambda a, b: a + b)
+        return self._by(mode)._update("index_add", values, lambda a, b: a + b)
 
-    def subtract(self, values, **_):
+    def subtract(self, values, mode=None, **_):
         """With values subtracted."""
-        return self.add(-_as(values, self._x.dtype))
+        return self.add(-_as(values, self._x.dtype), mode)
 
-    def multiply(self, values, **_):
+    def multiply(self, values, mode=None, **_):
         """Multiplied by values."""
-        return self._update("index_mul", values, lambda a, b: a * b)
+        return self._by(mode)._update("index_mul", values, lambda a, b: a * b)
 
     mul = multiply
 
-    def divide(self, values, **_):
+    def divide(self, values, mode=None, **_):
         """Divided by values."""
         kind = self._x.dtype if self._x.dtype.kind == "f" else tnp.float32
-        return At(self._x.astype(kind))[self._index].multiply(1.0 / _as(values, kind))
+        return At(self._x.astype(kind))[self._index].multiply(1.0 / _as(values, kind), mode)
 
-    def min(self, values, **_):  # noqa: A003
+    def min(self, values, mode=None, **_):  # noqa: A003
         """The lesser of an element and a value."""
-        return self._update("index_min", values, tnp.minimum)
+        return self._by(mode)._update("index_min", values, tnp.minimum)
 
-    def max(self, values, **_):  # noqa: A003
+    def max(self, values, mode=None, **_):  # noqa: A003
         """The greater of an element and a value."""
-        return self._update("index_max", values, tnp.maximum)
+        return self._by(mode)._update("index_max", values, tnp.maximum)
 
-    def power(self, values, **_):
+    def power(self, values, mode=None, **_):
         """To the power of values."""
-        return self.set(self._x[self._index] ** values)
+        return self.set(self.get(mode) ** values, mode)
 
-    def apply(self, f, **_):
+    def apply(self, f, mode=None, **_):
         """A function of the elements."""
-        return self.set(f(self._x[self._index]))
+        return self.set(f(self.get(mode)), mode)
 
     def get(self, mode=None, fill_value=None, **_):
         """The elements. With `mode="fill"`, places outside are `fill_value`, NaN if there is none."""
+        place = self._by("fill" if mode is None and fill_value is not None else mode)
         if mode not in ("fill", "drop") and fill_value is None:
-            return self._x[self._index]
+            return place._x[place._index]
         if fill_value is None:
             fill_value = float("nan") if self._x.dtype.kind == "f" else 0
-        return get(self._x, self._index, beyond=fill_value)
+        return get(self._x, place._index, beyond=fill_value)

@@ -2,10 +2,12 @@
 
 import builtins as _b
 import math as _math
+from collections import namedtuple as _namedtuple
 
 import numpy as _np
 
 from ._tensorloom import asarray
+from ._tensorloom import dtype as _dtype
 
 
 def _tnp():
@@ -16,10 +18,12 @@ def _tnp():
 
 def _reduction(name, neutral, combine):
     """A reduction with NumPy's `dtype`, `initial` and `where`."""
-    def run(x, axis=None, dtype=None, keepdims=False, initial=None, where=None):
+    def run(a, axis=None, dtype=None, keepdims=False, initial=None, where=None):
         tnp = _tnp()
-        x = asarray(x)
+        x = asarray(a)
         x = x if dtype is None else x.astype(dtype)
+        if initial is None and name in ("max", "min") and x.size == 0 and 0 in _reduced(x, axis):
+            raise ValueError(f"{name} of no elements, of shape {x.shape}; give an initial value")
         if where is not None:
             x = tnp.where(where, x, neutral(x.dtype) if initial is None or name in ("sum", "prod") else initial)
         y = tnp._table[name](x, axis, keepdims=keepdims)
@@ -28,6 +32,11 @@ def _reduction(name, neutral, combine):
 
     run.__name__ = run.__qualname__ = name
     return run
+
+
+def _reduced(x, axis):
+    """Sizes of the axes that a reduction runs over."""
+    return x.shape if axis is None else [x.shape[i] for i in ([axis] if isinstance(axis, int) else axis) if -x.ndim <= i < x.ndim]
 
 
 def _least(dtype):
@@ -44,14 +53,14 @@ prod = _reduction("prod", lambda d: 1, "multiply")
 prod.__doc__ = "Products."
 
 
-def max(x, axis=None, keepdims=False, initial=None, where=None):  # noqa: A001
+def max(a, axis=None, keepdims=False, initial=None, where=None):  # noqa: A001
     """The largest."""
-    return _extreme("max", _least, "maximum", x, axis, keepdims, initial, where)
+    return _extreme("max", _least, "maximum", a, axis, keepdims, initial, where)
 
 
-def min(x, axis=None, keepdims=False, initial=None, where=None):  # noqa: A001
+def min(a, axis=None, keepdims=False, initial=None, where=None):  # noqa: A001
     """The least."""
-    return _extreme("min", _most, "minimum", x, axis, keepdims, initial, where)
+    return _extreme("min", _most, "minimum", a, axis, keepdims, initial, where)
 
 
 def _extreme(name, neutral, combine, x, axis, keepdims, initial, where):
@@ -62,100 +71,100 @@ _EXTREMES = {"max": _reduction("max", _least, "maximum"), "min": _reduction("min
 amax, amin = max, min
 
 
-def any(x, axis=None, keepdims=False, *, where=None):  # noqa: A001
+def any(a, axis=None, keepdims=False, *, where=None):  # noqa: A001
     """Whether any is true."""
     tnp = _tnp()
-    return tnp._table["any"](x if where is None else tnp.logical_and(asarray(x) != 0, where), axis, keepdims=keepdims)
+    return tnp._table["any"](a if where is None else tnp.logical_and(asarray(a) != 0, where), axis, keepdims=keepdims)
 
 
-def all(x, axis=None, keepdims=False, *, where=None):  # noqa: A001
+def all(a, axis=None, keepdims=False, *, where=None):  # noqa: A001
     """Whether all are true."""
     tnp = _tnp()
-    return tnp._table["all"](x if where is None else tnp.logical_or(asarray(x) != 0, tnp.logical_not(where)), axis, keepdims=keepdims)
+    return tnp._table["all"](a if where is None else tnp.logical_or(asarray(a) != 0, tnp.logical_not(where)), axis, keepdims=keepdims)
 
 
-def mean(x, axis=None, dtype=None, keepdims=False, *, where=None):
+def mean(a, axis=None, dtype=None, keepdims=False, *, where=None):
     """Means."""
     tnp = _tnp()
-    x = asarray(x)
-    x = x if dtype is None else x.astype(dtype)
+    a = asarray(a)
+    a = a if dtype is None else a.astype(dtype)
     if where is None:
-        return tnp._table["mean"](x, axis, keepdims=keepdims)
-    n = tnp.count_nonzero(tnp.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
-    return sum(x, axis, keepdims=keepdims, where=where) / n
+        return tnp._table["mean"](a, axis, keepdims=keepdims)
+    n = tnp.count_nonzero(tnp.broadcast_to(where, a.shape), axis=axis, keepdims=keepdims)
+    return sum(a, axis, keepdims=keepdims, where=where) / n
 
 
-def var(x, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
+def var(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
     """Variances."""
     tnp = _tnp()
-    x = asarray(x)
-    x = x if dtype is None else x.astype(dtype)
+    a = asarray(a)
+    a = a if dtype is None else a.astype(dtype)
     less = ddof if correction is None else correction
     if where is None and isinstance(less, int):
-        return tnp._table["var"](x, axis, less, keepdims=keepdims)
-    d = x - mean(x, axis, keepdims=True, where=where)
-    n = tnp.count_nonzero(tnp.broadcast_to(True if where is None else where, x.shape), axis=axis, keepdims=keepdims)
+        return tnp._table["var"](a, axis, less, keepdims=keepdims)
+    d = a - mean(a, axis, keepdims=True, where=where)
+    n = tnp.count_nonzero(tnp.broadcast_to(True if where is None else where, a.shape), axis=axis, keepdims=keepdims)
     return sum(d * d, axis, keepdims=keepdims, where=where) / (n - less)
 
 
-def std(x, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
+def std(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
     """Standard deviations."""
-    return _tnp().sqrt(var(x, axis, dtype, ddof, keepdims, where=where, correction=correction))
+    return _tnp().sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
 
 
-def sort(x, axis=-1, *, descending=False, stable=True):
-    """Elements in order."""
+def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
+    """Elements in order; equal ones keep theirs, whatever `kind` says."""
     tnp = _tnp()
-    x = asarray(x)
+    a = asarray(a)
     if axis is None:
-        x, axis = x.reshape(-1), 0
-    y = tnp._table["sort"](x, axis)
+        a, axis = a.reshape(-1), 0
+    y = tnp._table["sort"](a, axis)
     return tnp.flip(y, axis) if descending else y
 
 
-def argsort(x, axis=-1, *, descending=False, stable=True):
+def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     """The order that sorts; equal elements keep theirs."""
     tnp = _tnp()
-    x = asarray(x)
+    a = asarray(a)
     if axis is None:
-        x, axis = x.reshape(-1), 0
+        a, axis = a.reshape(-1), 0
     if not descending:
-        return tnp._table["argsort"](x, axis)
-    back = tnp._table["argsort"](tnp.flip(x, axis), axis)
-    return (x.shape[axis] - 1) - tnp.flip(back, axis)
+        return tnp._table["argsort"](a, axis)
+    back = tnp._table["argsort"](tnp.flip(a, axis), axis)
+    return (a.shape[axis] - 1) - tnp.flip(back, axis)
 
 
-def partition(x, kth, axis=-1):
+def partition(a, kth, axis=-1):
     """An order in which the kth element stands where sorting puts it: the sorted one."""
-    return sort(x, axis)
+    return sort(a, axis)
 
 
-def argpartition(x, kth, axis=-1):
+def argpartition(a, kth, axis=-1):
     """The order of `partition`."""
-    return argsort(x, axis)
+    return argsort(a, axis)
 
 
-def split(x, indices_or_sections, axis=0):
+def split(ary, indices_or_sections, axis=0):
     """Parts of equal size, or parts that end before these places."""
     tnp = _tnp()
     if isinstance(indices_or_sections, int):
-        return tnp._table["split"](x, indices_or_sections, axis)
-    return tnp._table["split_at"](x, [int(i) for i in indices_or_sections], axis)
+        return tnp._table["split"](ary, indices_or_sections, axis)
+    return tnp._table["split_at"](ary, [int(i) for i in indices_or_sections], axis)
 
 
-def atleast_1d(*xs):
+def atleast_1d(*arys):
     """Arrays with one axis or more."""
-    return _each(xs, lambda x: x if x.ndim else x.reshape(1))
+    return _each(arys, lambda x: x if x.ndim else x.reshape(1))
 
 
-def atleast_2d(*xs):
+def atleast_2d(*arys):
     """Arrays with two axes or more, new ones in front."""
-    return _each(xs, lambda x: x if x.ndim > 1 else x.reshape((1, -1) if x.ndim else (1, 1)))
+    return _each(arys, lambda x: x if x.ndim > 1 else x.reshape((1, -1) if x.ndim else (1, 1)))
 
 
-def atleast_3d(*xs):
+def atleast_3d(*arys):
     """Arrays with three axes or more."""
-    return _each(xs, lambda x: x if x.ndim > 2 else (x[..., None] if x.ndim == 2 else x.reshape((1, -1, 1))))
+    return _each(arys, lambda x: x if x.ndim > 2 else (x[..., None] if x.ndim == 2 else x.reshape((1, -1, 1))))
 
 
 def _each(xs, f):
@@ -178,9 +187,9 @@ def concat(arrays, axis=0):
     return _tnp().concatenate(arrays, axis)
 
 
-def copy(x):
+def copy(a, order=None):
     """A copy."""
-    return asarray(x).__copy__()
+    return asarray(a).__copy__()
 
 
 def conj(x):
@@ -188,21 +197,46 @@ def conj(x):
     return copy(x)
 
 
-def real(x):
+conjugate = conj
+
+
+def isreal(x):
+    """Whether elements are real: all are."""
+    return _tnp().ones_like(x, dtype="bool")
+
+
+def iscomplex(x):
+    """Whether elements are complex: none is."""
+    return _tnp().zeros_like(x, dtype="bool")
+
+
+def i0(x):
+    """The modified Bessel function of order 0."""
+    from . import special
+
+    return special.i0(x)
+
+
+def iterable(y):
+    """Whether something can be gone through."""
+    return _np.iterable(y) and getattr(y, "ndim", 1) > 0
+
+
+def real(val):
     """The same: arrays here are real."""
-    return copy(x)
+    return copy(val)
 
 
-def imag(x):
+def imag(val):
     """Zeros: arrays here are real."""
-    return _tnp().zeros_like(x)
+    return _tnp().zeros_like(val)
 
 
-def rollaxis(x, axis, start=0):
+def rollaxis(a, axis, start=0):
     """An axis moved before another."""
-    x = asarray(x)
-    axis, start = axis % x.ndim, start if start >= 0 else start + x.ndim
-    return _tnp().moveaxis(x, axis, start - 1 if axis < start else start)
+    a = asarray(a)
+    axis, start = axis % a.ndim, start if start >= 0 else start + a.ndim
+    return _tnp().moveaxis(a, axis, start - 1 if axis < start else start)
 
 
 def block(arrays):
@@ -223,21 +257,21 @@ def block(arrays):
     return made(arrays, 0)
 
 
-def choose(which, choices, mode="raise"):
+def choose(a, choices, mode="raise"):
     """The choice of an index, element by element."""
     tnp = _tnp()
-    which = asarray(which)
+    a = asarray(a)
     n = len(choices)
     if mode == "wrap":
-        which = which % n
-    elif mode == "clip" or which._traced:
-        which = tnp.clip(which, 0, n - 1)
-    elif which.size and (int(which.min()) < 0 or int(which.max()) >= n):
+        a = a % n
+    elif mode == "clip" or a._traced:
+        a = tnp.clip(a, 0, n - 1)
+    elif a.size and (int(a.min()) < 0 or int(a.max()) >= n):
         raise ValueError(f"an index outside of {n} choices")
     out = choices[0]
     for k in range(1, n):
-        out = tnp.where(which == k, choices[k], out)
-    return tnp.where(which == 0, choices[0], out)
+        out = tnp.where(a == k, choices[k], out)
+    return tnp.where(a == 0, choices[0], out)
 
 
 def piecewise(x, condlist, funclist):
@@ -251,41 +285,61 @@ def piecewise(x, condlist, funclist):
     return rest
 
 
-def apply_along_axis(f, axis, x, *args, **kwargs):
+def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     """A function of the lines along an axis."""
     import tensorloom
 
     tnp = _tnp()
-    x = tnp.moveaxis(asarray(x), axis, -1)
-    axis %= x.ndim
-    g = lambda line: asarray(f(line, *args, **kwargs))  # noqa: E731
-    for _ in range(x.ndim - 1):
+    arr = tnp.moveaxis(asarray(arr), axis, -1)
+    axis %= arr.ndim
+    g = lambda line: asarray(func1d(line, *args, **kwargs))  # noqa: E731
+    for _ in range(arr.ndim - 1):
         g = tensorloom.vmap(g)
-    y = g(x)
-    more = y.ndim - (x.ndim - 1)
+    y = g(arr)
+    more = y.ndim - (arr.ndim - 1)
     return tnp.moveaxis(y, tuple(range(y.ndim - more, y.ndim)), tuple(range(axis, axis + more))) if more else y
 
 
-def vectorize(f, *, excluded=()):
-    """A function of numbers as one of arrays, which are broadcast."""
+def vectorize(pyfunc, *, excluded=(), signature=None):
+    """A function of numbers as one of arrays, which are broadcast; with a signature such as "(n),(n)->()", one of arrays of fewer axes."""
     import tensorloom
 
-    def run(*args):
+    cores = None if signature is None else [len([d for d in part.split(",") if d.strip()]) for part in _parts_of(signature)]
+
+    def run(*args, **kwargs):
         tnp = _tnp()
-        moving = [i for i in range(len(args)) if i not in excluded]
-        arrays = tnp.broadcast_arrays([asarray(args[i]) for i in moving])
-        shape = arrays[0].shape
+        moving = [i for i in range(len(args)) if i not in excluded and args[i] is not None]
+        if cores is not None and len(cores) != len(moving):
+            raise ValueError(f"{len(moving)} arrays for the signature {signature!r}")
+        arrays = [asarray(args[i]) for i in moving]
+        inner = [0] * len(arrays) if cores is None else cores
+        if _b.any(a.ndim < n for a, n in zip(arrays, inner)):
+            raise ValueError(f"arrays of {[a.ndim for a in arrays]} axes for the signature {signature!r}")
+        outer = [a.shape[:a.ndim - n] for a, n in zip(arrays, inner)]
+        shape = tnp.broadcast_shapes(*outer) if outer else ()
 
         def one(*xs):
             full = list(args)
             for i, x in zip(moving, xs):
                 full[i] = x
-            return f(*full)
+            return pyfunc(*full, **kwargs)
 
-        out = tensorloom.vmap(one)(*(a.reshape(-1) for a in arrays))
+        if not shape:
+            return one(*arrays)
+        count = _math.prod(shape)
+        flat = [tnp.broadcast_to(a, (*shape, *a.shape[len(o):])).reshape((count, *a.shape[len(o):])) for a, o in zip(arrays, outer)]
+        out = tensorloom.vmap(one)(*flat)
         return tensorloom.tree.map(lambda t: t.reshape((*shape, *t.shape[1:])), out)
 
     return run
+
+
+def _parts_of(signature):
+    """What stands in the brackets of a signature's arguments."""
+    left, arrow, _ = signature.partition("->")
+    if not arrow:
+        raise ValueError(f"signature {signature!r}; it looks like \"(n),(n)->()\"")
+    return [p.partition(")")[0] for p in left.split("(")[1:]]
 
 
 def ix_(*args):
@@ -294,29 +348,16 @@ def ix_(*args):
     return tuple(asarray(a).reshape([-1 if k == i else 1 for k in range(n)]) for i, a in enumerate(args))
 
 
-def _sets(f):
-    def run(a, b):
-        return asarray(f(asarray(a).numpy(), asarray(b).numpy()))
-
-    run.__name__ = run.__qualname__ = f.__name__
-    return run
-
-
-intersect1d, setdiff1d, setxor1d = _sets(_np.intersect1d), _sets(_np.setdiff1d), _sets(_np.setxor1d)
-intersect1d.__doc__, setdiff1d.__doc__ = "What both arrays have.", "What the first array has and the second has not."
-setxor1d.__doc__ = "What one of two arrays has."
-
-
-def trim_zeros(x, trim="fb"):
+def trim_zeros(filt, trim="fb"):
     """Without zeros at the ends."""
-    return asarray(_np.trim_zeros(asarray(x).numpy(), trim))
+    return asarray(_np.trim_zeros(asarray(filt).numpy(), trim))
 
 
-def fromfunction(f, shape, *, dtype="float32"):
+def fromfunction(function, shape, *, dtype="float32", **kwargs):
     """A function of the indices of every element."""
     tnp = _tnp()
     grids = tnp.meshgrid(*(tnp.arange(0, n, 1, dtype) for n in shape), indexing="ij")
-    return f(*grids)
+    return function(*grids, **kwargs)
 
 
 def can_cast(from_, to):
@@ -325,12 +366,12 @@ def can_cast(from_, to):
     return _b.bool(_np.can_cast(name(from_), name(to)))
 
 
-def issubdtype(a, b):
+def issubdtype(arg1, arg2):
     """Whether a type is of a kind of NumPy's, such as `np.floating`."""
     name = lambda d: d.name if hasattr(d, "name") else d  # noqa: E731
-    if str(name(a)).startswith(("bfloat", "float8")):
-        return b in (_np.floating, _np.inexact, _np.number, _np.generic, float) or a == b
-    return _np.issubdtype(name(a), name(b))
+    if str(name(arg1)).startswith(("bfloat", "float8")):
+        return arg2 in (_np.floating, _np.inexact, _np.number, _np.generic, float) or arg1 == arg2
+    return _np.issubdtype(name(arg1), name(arg2))
 
 
 def isdtype(dtype, kind):
@@ -338,6 +379,34 @@ def isdtype(dtype, kind):
     from . import array_api
 
     return array_api.isdtype(dtype, kind)
+
+
+_Finfo = _namedtuple("finfo", "bits eps max min smallest_normal smallest_subnormal tiny dtype")
+_Iinfo = _namedtuple("iinfo", "bits max min dtype")
+# Types that NumPy doesn't have: bits, of which of the exponent and of the fraction, and the largest number.
+_FLOATS = {"bfloat16": (16, 8, 7, 2.0**127 * (2 - 2.0**-7)), "float8_e4m3fn": (8, 4, 3, 448.0), "float8_e5m2": (8, 5, 2, 57344.0)}
+
+
+def finfo(dtype):
+    """Limits of a type of floats."""
+    d = _dtype(getattr(dtype, "dtype", dtype))
+    if d.kind != "f":
+        raise ValueError(f"{d} is no type of floats; iinfo has those of integers")
+    if d.name in _FLOATS:
+        bits, exponent, fraction, most = _FLOATS[d.name]
+        least = 2.0 ** (2 - 2 ** (exponent - 1))
+        return _Finfo(bits, 2.0**-fraction, most, -most, least, least * 2.0**-fraction, least, d)
+    f = _np.finfo(d.name)
+    return _Finfo(f.bits, *(float(v) for v in (f.eps, f.max, f.min, f.smallest_normal, f.smallest_subnormal, f.tiny)), d)
+
+
+def iinfo(int_type):
+    """Limits of a type of integers."""
+    d = _dtype(getattr(int_type, "dtype", int_type))
+    if d.kind not in "iu":
+        raise ValueError(f"{d} is no type of integers; finfo has those of floats")
+    i = _np.iinfo(d.name)
+    return _Iinfo(i.bits, int(i.max), int(i.min), d)
 
 
 def iscomplexobj(x):
@@ -354,19 +423,19 @@ floating, integer, signedinteger, unsignedinteger, inexact, number = (
     _np.floating, _np.integer, _np.signedinteger, _np.unsignedinteger, _np.inexact, _np.number)
 
 
-def angle(x):
-    """0, or π where a number is negative."""
+def angle(z, deg=False):
+    """0, or π where a number is negative; in degrees, 180."""
     tnp = _tnp()
-    return tnp.where(asarray(x) < 0, _math.pi, 0.0)
+    return tnp.where(asarray(z) < 0, 180.0 if deg else _math.pi, 0.0)
 
 
-def nonzero(x, *, size=None, fill_value=None):
+def nonzero(a, *, size=None, fill_value=None):
     """Indices of elements other than zero, an array for each axis; of a fixed `size`, filled up with `fill_value`."""
     tnp = _tnp()
-    x = asarray(x)
-    if x.ndim == 0:
+    a = asarray(a)
+    if a.ndim == 0:
         raise ValueError("nonzero needs an axis")
-    return tuple(_filled(tnp, t, x, size, fill_value) for t in tnp._table["nonzero"](x, tnp._count(x) if size is None else size))
+    return tuple(_filled(tnp, t, a, size, fill_value) for t in tnp._table["nonzero"](a, tnp._count(a) if size is None else size))
 
 
 def _filled(tnp, t, x, size, fill_value):
@@ -375,33 +444,9 @@ def _filled(tnp, t, x, size, fill_value):
     return tnp.where(tnp.arange(size) < tnp._table["count_nonzero"](x), t, 0 if fill_value is None else fill_value)
 
 
-def flatnonzero(x, *, size=None, fill_value=None):
+def flatnonzero(a, *, size=None, fill_value=None):
     """Flat indices of elements other than zero."""
-    return nonzero(asarray(x).reshape(-1), size=size, fill_value=fill_value)[0]
-
-
-def _quantiles(name, scale):
-    def run(x, q, axis=None, keepdims=False):
-        tnp = _tnp()
-        f = tnp._table[name]
-        if isinstance(q, (int, float)) or getattr(q, "ndim", 1) == 0:
-            return f(x, float(q), axis, keepdims=keepdims)
-        q = _np.asarray(q)
-        return tnp.stack([f(x, float(p), axis, keepdims=keepdims) for p in q.reshape(-1)]).reshape((*q.shape, *_shape_of(x, axis, keepdims)))
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"What so many {scale} of the elements lie below; for several, a new axis in front."
-    return run
-
-
-def _shape_of(x, axis, keepdims):
-    shape = asarray(x).shape
-    axes = range(len(shape)) if axis is None else [a % len(shape) for a in ([axis] if isinstance(axis, int) else axis)]
-    return [1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes]
-
-
-quantile, nanquantile = _quantiles("quantile", "parts of 1"), _quantiles("nanquantile", "parts of 1")
-percentile, nanpercentile = _quantiles("percentile", "percent"), _quantiles("nanpercentile", "percent")
+    return nonzero(asarray(a).reshape(-1), size=size, fill_value=fill_value)[0]
 
 
 def bincount(x, weights=None, minlength=0, *, length=None):

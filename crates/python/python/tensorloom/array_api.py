@@ -483,24 +483,24 @@ _UniqueInverse = _namedtuple("unique_inverse_result", "values inverse_indices")
 
 def unique_all(x, /):
     """Different elements, where they first stand, which one each is, and how often they occur."""
-    return _UniqueAll(*_n._unique_all(x))
+    return _UniqueAll(*_n.unique_all(x))
 
 
 def unique_counts(x, /):
     """Different elements, and how often they occur."""
-    u = _n._unique_all(x)
+    u = _n.unique_all(x)
     return _UniqueCounts(u[0], u[3])
 
 
 def unique_inverse(x, /):
     """Different elements, and which one each is."""
-    u = _n._unique_all(x)
+    u = _n.unique_all(x)
     return _UniqueInverse(u[0], u[2])
 
 
 def unique_values(x, /):
     """Different elements."""
-    return _n._unique_all(x)[0]
+    return _n.unique_all(x)[0]
 
 
 def argsort(x, /, *, axis=-1, descending=False, stable=True):
@@ -554,12 +554,12 @@ def _one_axis(x, axis):
 
 def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
     """Running sums."""
-    return _running(_n.cumulative_sum, x, axis, dtype, include_initial, 0)
+    return _running(_n.cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
     """Running products."""
-    return _running(_n.cumulative_prod, x, axis, dtype, include_initial, 1)
+    return _running(_n.cumprod, x, axis, dtype, include_initial, 1)
 
 
 def _running(f, x, axis, dtype, include_initial, first):

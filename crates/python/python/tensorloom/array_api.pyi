@@ -31,7 +31,9 @@ uint8: DType
 class ComplexTensor:
     """A complex array: the tensors `real` and `imag`, of one shape and type."""
 
-    T: Any
+    @property
+    def T(self) -> Tensor:
+        """The axes in reverse order."""
 
     def __abs__(self) -> Any:
         """__abs__"""
@@ -152,38 +154,54 @@ class ComplexTensor:
     def conj(self) -> Any:
         """With the imaginary part negated."""
 
-    device: Any
-
-    dtype: Any
+    @property
+    def device(self) -> str:
+        """Where it is."""
 
     @property
-    def imag(self) -> Any:
+    def dtype(self) -> DType:
+        """Element type."""
+
+    @property
+    def imag(self) -> Tensor:
         """imag"""
 
     def item(self) -> Any:
         """The one element as a number of Python's."""
 
-    itemsize: Any
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
 
-    mT: Any
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
 
-    nbytes: Any
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
 
-    ndim: Any
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
 
     def numpy(self) -> Any:
         """A copy as an array of NumPy's."""
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Tensor:
         """real"""
 
     def reshape(self, *shape: int | Sequence[int]) -> Any:
         """The elements in another shape."""
 
-    shape: Any
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
 
-    size: Any
+    @property
+    def size(self) -> int:
+        """Number of elements."""
 
     def to_device(self, device: str | None, /, *, stream: Any = None) -> Tensor:
         """The array on a device."""
@@ -204,7 +222,7 @@ def acosh(x: ArrayLike, /) -> Tensor:
     """Inverse hyperbolic cosine."""
 
 def add(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """`x + y`."""
+    """Sums; of two bools, whether one of them is true."""
 
 def all(x: ArrayLike, /, *, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """Whether all are true."""
@@ -558,7 +576,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
     """Moves axes to other places."""
 
 def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """`x · y`, elementwise."""
+    """Products; of two bools, whether both are true."""
 
 def negative(x: ArrayLike, /) -> Tensor:
     """`−x`."""

@@ -1,6 +1,7 @@
 """Loops, branches and primitives, by the names of JAX."""
 
 import builtins as _builtins
+import enum as _enum
 import math as _math
 
 from . import _tensorloom as _core
@@ -329,12 +330,22 @@ def broadcasted_iota(dtype, shape, dimension):
 
 # Products
 
-def dot(lhs, rhs):
-    """The product of vectors and matrices."""
-    return _n.dot(lhs, rhs)
+class Precision(_enum.Enum):
+    """How exact a product is to be. Here all are as `HIGHEST` is: products of floats are summed in f32 at least."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
 
 
-def batch_matmul(lhs, rhs):
+def dot(lhs, rhs, *, dimension_numbers=None, precision=None, preferred_element_type=None):
+    """The product of vectors and matrices, or over any axes."""
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+    return _n.dot(lhs, rhs, preferred_element_type=preferred_element_type)
+
+
+def batch_matmul(lhs, rhs, precision=None):
     """Products of matrices."""
     return _n.matmul(lhs, rhs)
 
@@ -348,8 +359,7 @@ def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_t
     for i, j in (*zip(cl, cr), *zip(bl, br)):
         nb[j] = na[i]
     out = [na[i] for i in bl] + [n for i, n in enumerate(na) if i not in (*cl, *bl)] + [n for j, n in enumerate(nb) if j not in (*cr, *br)]
-    y = _n.einsum(f"{''.join(na)},{''.join(nb)}->{''.join(out)}", a, b)
-    return y if preferred_element_type is None else y.astype(preferred_element_type)
+    return _n.einsum(f"{''.join(na)},{''.join(nb)}->{''.join(out)}", a, b, preferred_element_type=preferred_element_type)
 
 
 def _layout(numbers, rank):
@@ -386,6 +396,62 @@ def conv_general_dilated(
 def conv(lhs, rhs, window_strides, padding, precision=None, preferred_element_type=None):
     """A convolution of `[N, C, ..]` by `[O, I, ..]`."""
     return conv_general_dilated(lhs, rhs, window_strides, padding)
+
+
+def conv_with_general_padding(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=None, preferred_element_type=None):
+    """A convolution of `[N, C, ..]` by `[O, I, ..]` with everything given."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation)
+
+
+_CHANNELS_LAST = {3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NHWDC", "HWDIO", "NHWDC")}
+
+
+def conv_transpose(
+    lhs, rhs, strides, padding, rhs_dilation=None, dimension_numbers=None, transpose_kernel=False, precision=None, preferred_element_type=None,
+    use_consistent_padding=False,
+):
+    """A convolution with strides between the elements of the input; `[N, .., C]` by `[.., I, O]` unless `dimension_numbers` say otherwise."""
+    x, k = _n.asarray(lhs), _n.asarray(rhs)
+    numbers = _CHANNELS_LAST[x.ndim] if dimension_numbers is None else dimension_numbers
+    _, b, _ = _layout(numbers, x.ndim)
+    dilation = list(rhs_dilation or [1] * (x.ndim - 2))
+    sizes = [(k.shape[axis] - 1) * r + 1 for axis, r in zip(b[2:], dilation)]
+    if isinstance(padding, str):
+        pads = []
+        for size, stride in zip(sizes, strides):
+            if padding == "SAME":
+                total = size + stride - 2
+                low = size - 1 if stride > size - 1 else -(-total // 2)
+            elif padding == "VALID":
+                total = size + stride - 2 + _builtins.max(size - stride, 0)
+                low = size - 1
+            else:
+                raise ValueError(f"padding {padding!r}; use \"SAME\", \"VALID\" or pairs of numbers")
+            pads.append((low, total - low))
+    else:
+        pads = [tuple(p) for p in padding]
+        if use_consistent_padding:
+            pads = [(s - 1 - low, s - 1 - high) for s, (low, high) in zip(sizes, pads)]
+    if transpose_kernel:
+        k = _n.swapaxes(_n.flip(k, tuple(b[2:])), b[0], b[1])
+    return conv_general_dilated(x, k, [1] * (x.ndim - 2), pads, list(strides), dilation, numbers)
+
+
+def conv_general_dilated_patches(
+    lhs, filter_shape, window_strides, padding, lhs_dilation=None, rhs_dilation=None, dimension_numbers=None, precision=None,
+    preferred_element_type=None,
+):
+    """What each window sees, as features: `[N, C, ..]` to `[N, C times the window, ..]`."""
+    x = _n.asarray(lhs)
+    a, _, c = _layout(dimension_numbers, x.ndim)
+    x = _n.permute_dims(x, a)
+    count = _math.prod(filter_shape)
+    kernel = _n.tile(_n.eye(count, dtype=x.dtype).reshape((count, 1, *filter_shape)), (x.shape[1], 1, *[1] * len(filter_shape)))
+    y = conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count=x.shape[1])
+    back = [0] * len(c)
+    for i, p in enumerate(c):
+        back[p] = i
+    return _n.permute_dims(y, back)
 
 
 def reduce_window(operand, init_value, computation, window_dimensions, window_strides, padding):
@@ -459,6 +525,89 @@ def sort(operand, dimension=-1, is_stable=True, num_keys=1):
     return _n.sort(operand, dimension)
 
 
-def top_k(operand, k):
-    """The largest of the last axis, and where they are."""
-    return _table["top_k"](operand, k)
+def top_k(operand, k, *, axis=-1):
+    """The largest of an axis, and where they are."""
+    x = _n.asarray(operand)
+    if axis % x.ndim == x.ndim - 1:
+        return _table["top_k"](x, k)
+    return tuple(_n.moveaxis(t, -1, axis) for t in _table["top_k"](_n.moveaxis(x, axis, -1), k))
+
+
+def approx_max_k(operand, k, reduction_dimension=-1, recall_target=0.95, reduction_input_size_override=-1, aggregate_to_topk=True):
+    """The largest of an axis, and where they are; here exactly."""
+    return top_k(operand, k, axis=reduction_dimension)
+
+
+def approx_min_k(operand, k, reduction_dimension=-1, recall_target=0.95, reduction_input_size_override=-1, aggregate_to_topk=True):
+    """The least of an axis, and where they are; here exactly."""
+    values, places = top_k(-_n.asarray(operand), k, axis=reduction_dimension)
+    return -values, places
+
+
+def sort_key_val(keys, values, dimension=-1, is_stable=True):
+    """Two arrays in the order of the first."""
+    return sort((keys, values), dimension, is_stable, 1)
+
+
+def cumlogsumexp(operand, axis=0, reverse=False):
+    """Running logarithms of sums of exponentials."""
+    return associative_scan(_n.logaddexp, _n.asarray(operand), reverse, axis)
+
+
+def reduce(operands, init_values, computation, dimensions):
+    """A reduction over axes by an associative function of two numbers, from an initial value on."""
+    x = _n.moveaxis(_n.asarray(operands), tuple(dimensions), tuple(range(len(dimensions))))
+    x = x.reshape((-1, *x.shape[len(dimensions):]))
+    start = _n.broadcast_to(_n.asarray(init_values).astype(x.dtype), x.shape[1:])
+    if not x.shape[0]:
+        return start
+    return computation(start, associative_scan(computation, x)[-1])
+
+
+def collapse(operand, start_dimension, stop_dimension=None):
+    """Some axes as one."""
+    x = _n.asarray(operand)
+    a, b, _ = _builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
+    return x if b - a < 2 and a < b else x.reshape((*x.shape[:a], _math.prod(x.shape[a:b]), *x.shape[b:]))
+
+
+def tile(x, reps):
+    """Copies side by side."""
+    return _n.tile(x, tuple(reps))
+
+
+def broadcast_shapes(*shapes):
+    """The shape that arrays of these shapes have together."""
+    return _n.broadcast_shapes(*shapes)
+
+
+def zeros_like_array(x):
+    """Zeros of a shape and type."""
+    return _n.zeros_like(x)
+
+
+def bitcast_convert_type(operand, new_dtype):
+    """The same bits as numbers of another type of the same size; not inside of a trace."""
+    return _n.asarray(operand).view(new_dtype)
+
+
+def shift_right_logical(x, y):
+    """Shifted to the right with zeros from the left."""
+    x = _n.asarray(x)
+    if x.dtype.kind == "u":
+        return _n.right_shift(x, y)
+    return _n.right_shift(x.astype("u" + x.dtype.name), _n.asarray(y).astype("u" + x.dtype.name)).astype(x.dtype)
+
+
+def optimization_barrier(operand):
+    """The same values; nothing is moved across anyway."""
+    return operand
+
+
+def reduce_precision(operand, exponent_bits, mantissa_bits):
+    """Rounded to a type of fewer bits and back: bfloat16 (8 and 7) or float16 (5 and 10)."""
+    kind = {(8, 7): "bfloat16", (5, 10): "float16", (8, 23): "float32", (11, 52): "float64"}.get((exponent_bits, mantissa_bits))
+    if kind is None:
+        raise NotImplementedError(f"{exponent_bits} and {mantissa_bits} bits; there are 8 and 7 (bfloat16), 5 and 10 (float16)")
+    x = _n.asarray(operand)
+    return x.astype(kind).astype(x.dtype)

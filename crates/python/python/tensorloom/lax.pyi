@@ -9,6 +9,15 @@ from . import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor
 
 
 
+class Precision(Enum):
+    """How exact a product is to be. Here all are as `HIGHEST` is: products of floats are summed in f32 at least."""
+
+    DEFAULT: Any
+
+    HIGH: Any
+
+    HIGHEST: Any
+
 def abs(x: ArrayLike) -> Tensor:
     """`abs` of every element."""
 
@@ -20,6 +29,12 @@ def acosh(x: ArrayLike) -> Tensor:
 
 def add(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`add` of two arrays, element by element."""
+
+def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: ArrayLike = -1, recall_target: ArrayLike = 0.95, reduction_input_size_override: ArrayLike = -1, aggregate_to_topk: ArrayLike = True) -> tuple[Tensor, Tensor]:
+    """The largest of an axis, and where they are; here exactly."""
+
+def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: ArrayLike = -1, recall_target: ArrayLike = 0.95, reduction_input_size_override: ArrayLike = -1, aggregate_to_topk: ArrayLike = True) -> tuple[Tensor, Tensor]:
+    """The least of an axis, and where they are; here exactly."""
 
 def argmax(operand: ArrayLike, axis: Axes, index_dtype: DTypeLike = 'int32') -> Tensor:
     """Where the largest of an axis is."""
@@ -45,8 +60,11 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Tensor:
 def atanh(x: ArrayLike) -> Tensor:
     """`atanh` of every element."""
 
-def batch_matmul(lhs: ArrayLike, rhs: ArrayLike) -> Tensor:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: ArrayLike = None) -> Tensor:
     """Products of matrices."""
+
+def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Tensor:
+    """The same bits as numbers of another type of the same size; not inside of a trace."""
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`bitwise_and` of two arrays, element by element."""
@@ -66,6 +84,9 @@ def broadcast(operand: ArrayLike, sizes: dict[str, Any] | None) -> Tensor:
 def broadcast_in_dim(operand: ArrayLike, shape: int | Sequence[int], broadcast_dimensions: Sequence[int]) -> Tensor:
     """An array in a larger shape, with its axes at given places."""
 
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that arrays of these shapes have together."""
+
 def broadcasted_iota(dtype: DTypeLike | None, shape: int | Sequence[int], dimension: int) -> Tensor:
     """0, 1, 2, .. along an axis."""
 
@@ -77,6 +98,9 @@ def ceil(x: ArrayLike) -> Tensor:
 
 def clamp(min: ArrayLike | None, x: ArrayLike, max: ArrayLike | None) -> Tensor:
     """Numbers moved into a range."""
+
+def collapse(operand: ArrayLike, start_dimension: ArrayLike, stop_dimension: ArrayLike = None) -> Tensor:
+    """Some axes as one."""
 
 def concatenate(operands: Any, dimension: int) -> Tensor:
     """Arrays one after the other."""
@@ -90,6 +114,15 @@ def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding:
 def conv_general_dilated(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Any, lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
     """A convolution as deep learning means it; `[N, C, ..]` by `[O, I, ..]` unless `dimension_numbers` say otherwise."""
 
+def conv_general_dilated_patches(lhs: ArrayLike, filter_shape: ArrayLike, window_strides: Sequence[int], padding: Any, lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """What each window sees, as features: `[N, C, ..]` to `[N, C times the window, ..]`."""
+
+def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int] | None, padding: Any, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, transpose_kernel: ArrayLike = False, precision: ArrayLike = None, preferred_element_type: ArrayLike = None, use_consistent_padding: ArrayLike = False) -> Tensor:
+    """A convolution with strides between the elements of the input; `[N, .., C]` by `[.., I, O]` unless `dimension_numbers` say otherwise."""
+
+def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Any, lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """A convolution of `[N, C, ..]` by `[O, I, ..]` with everything given."""
+
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Tensor:
     """The elements in another type."""
 
@@ -98,6 +131,9 @@ def cos(x: ArrayLike) -> Tensor:
 
 def cosh(x: ArrayLike) -> Tensor:
     """`cosh` of every element."""
+
+def cumlogsumexp(operand: ArrayLike, axis: Axes = 0, reverse: bool = False) -> Tensor:
+    """Running logarithms of sums of exponentials."""
 
 def cummax(operand: ArrayLike, axis: Axes = 0, reverse: bool = False) -> Tensor:
     """Running maxima."""
@@ -117,8 +153,8 @@ def digamma(x: ArrayLike) -> Tensor:
 def div(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The quotient; of integers, rounded towards zero."""
 
-def dot(lhs: ArrayLike, rhs: ArrayLike) -> Tensor:
-    """The product of vectors and matrices."""
+def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: Any = None, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """The product of vectors and matrices, or over any axes."""
 
 def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
     """A contraction over any axes: `((contracted left, right), (batch left, right))`."""
@@ -252,6 +288,9 @@ def neg(x: ArrayLike) -> Tensor:
 def nextafter(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`nextafter` of two arrays, element by element."""
 
+def optimization_barrier(operand: ArrayLike) -> Any:
+    """The same values; nothing is moved across anyway."""
+
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[Any]) -> Tensor:
     """Elements before, after and between those of each axis; negative amounts cut."""
 
@@ -264,6 +303,9 @@ def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
 def reciprocal(x: ArrayLike) -> Tensor:
     """`reciprocal` of every element."""
 
+def reduce(operands: Any, init_values: ArrayLike, computation: Callable[..., Any], dimensions: Sequence[int] | None) -> Tensor:
+    """A reduction over axes by an associative function of two numbers, from an initial value on."""
+
 def reduce_and(operand: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
     """`reduce_and` over axes."""
 
@@ -275,6 +317,9 @@ def reduce_min(operand: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence
 
 def reduce_or(operand: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
     """`reduce_or` over axes."""
+
+def reduce_precision(operand: ArrayLike, exponent_bits: ArrayLike, mantissa_bits: ArrayLike) -> Tensor:
+    """Rounded to a type of fewer bits and back: bfloat16 (8 and 7) or float16 (5 and 10)."""
 
 def reduce_prod(operand: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
     """`reduce_prod` over axes."""
@@ -315,6 +360,9 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Tensor:
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`shift_right_arithmetic` of two arrays, element by element."""
 
+def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Shifted to the right with zeros from the left."""
+
 def sign(x: ArrayLike) -> Tensor:
     """`sign` of every element."""
 
@@ -335,6 +383,9 @@ def sort(operand: ArrayLike, dimension: int = -1, is_stable: bool = True, num_ke
 
 def sort_by(xs: Sequence[ArrayLike], axis: int, num_keys: int, descending: bool = False) -> list[Tensor]:
     """Sorts several tensors together by the first `num_keys` of them."""
+
+def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True) -> Any:
+    """Two arrays in the order of the first."""
 
 def split(operand: ArrayLike, sizes: dict[str, Any] | None, axis: Axes = 0) -> list[Tensor]:
     """Parts of these sizes."""
@@ -363,11 +414,17 @@ def tan(x: ArrayLike) -> Tensor:
 def tanh(x: ArrayLike) -> Tensor:
     """`tanh` of every element."""
 
-def top_k(operand: ArrayLike, k: int) -> tuple[Tensor, Tensor]:
-    """The largest of the last axis, and where they are."""
+def tile(x: ArrayLike, reps: int | Sequence[int]) -> Tensor:
+    """Copies side by side."""
+
+def top_k(operand: ArrayLike, k: int, *, axis: Axes = -1) -> tuple[Tensor, Tensor]:
+    """The largest of an axis, and where they are."""
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Tensor:
     """The axes in another order."""
 
 def while_loop(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
     """`body_fun(carry)` while `cond_fun(carry)`."""
+
+def zeros_like_array(x: ArrayLike) -> Tensor:
+    """Zeros of a shape and type."""

@@ -17,10 +17,19 @@ _fill("np", globals())
 
 pi, e, inf, nan, newaxis, euler_gamma = _math.pi, _math.e, _math.inf, _math.nan, None, 0.5772156649015329
 ndarray = Tensor
-asarray = array = _core.asarray
+asarray = _core.asarray
+float_, double, single, int_, uint = float32, float64, float32, int32, uint32
+bool = bool_  # noqa: A001
+dtype, float8_e4m3fn, float8_e5m2 = _core.dtype, _core.float8_e4m3fn, _core.float8_e5m2
 
 # The functions of the table, before those here stand in front of them.
 _table = dict(globals())
+
+
+def array(object, dtype=None, copy=True, order="K", ndmin=0):  # noqa: A002
+    """A tensor of a number, a list or an array; with `ndmin` axes at least, new ones in front."""
+    x = asarray(object, dtype, copy=copy)
+    return x if x.ndim >= ndmin else x.reshape((*[1] * (ndmin - x.ndim), *x.shape))
 
 
 def _count(mask):
@@ -49,12 +58,12 @@ def astype(x, dtype, copy=True):
     return _table["astype"](x, dtype)
 
 
-def concatenate(xs, axis=0):
+def concatenate(arrays, axis=0, dtype=None):
     """Arrays one after the other along an axis; along all of them if it is None."""
-    xs = [asarray(x) for x in xs]
+    arrays = [asarray(x) if dtype is None else asarray(x).astype(dtype) for x in arrays]
     if axis is None:
-        return _table["concatenate"]([x.reshape(-1) for x in xs], 0)
-    return _table["concatenate"](_promoted(xs), axis)
+        return _table["concatenate"]([x.reshape(-1) for x in arrays], 0)
+    return _table["concatenate"](_promoted(arrays), axis)
 
 
 def _promoted(xs):
@@ -64,9 +73,9 @@ def _promoted(xs):
     return [x if x.dtype == kind else x.astype(kind) for x in xs]
 
 
-def stack(xs, axis=0):
+def stack(arrays, axis=0, dtype=None):
     """Arrays along a new axis."""
-    return _table["stack"](_promoted([asarray(x) for x in xs]), axis)
+    return _table["stack"](_promoted([asarray(x) if dtype is None else asarray(x).astype(dtype) for x in arrays]), axis)
 
 
 def result_type(*xs):
@@ -92,46 +101,13 @@ def result_type(*xs):
     return out
 
 
-def argwhere(x, size=None):
-    """Indices of elements other than zero, a row for each."""
-    x = asarray(x)
-    return _table["argwhere"](x, _count(x) if size is None else size)
+def broadcast_arrays(*args):
+    """Arrays in their common shape; several, or a list of them."""
+    xs = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+    return _table["broadcast_arrays"](list(xs))
 
 
-def where(condition, x=None, y=None):
-    """Elements of x where the condition holds, of y elsewhere; or the places where it holds."""
-    if x is None and y is None:
-        return nonzero(condition)
-    numbers = (int, float, _builtins.bool)
-    if isinstance(x, numbers) and isinstance(y, numbers):
-        x = asarray(x)
-    return _table["where"](condition, x, y)
-
-
-def broadcast_arrays(xs, *more):
-    """Arrays in their common shape."""
-    xs = [xs, *more] if isinstance(xs, Tensor) else list(xs)
-    return _table["broadcast_arrays"](xs)
-
-
-def unique(x, return_index=False, return_inverse=False, return_counts=False):
-    """The different elements in order."""
-    values, index, inverse, counts = _unique_all(x)
-    out = [values]
-    out += [index] if return_index else []
-    out += [inverse] if return_inverse else []
-    out += [counts] if return_counts else []
-    return out[0] if len(out) == 1 else tuple(out)
-
-
-def _unique_all(x):
-    x = asarray(x)
-    got = _np.unique(x.numpy(), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    values, index, inverse, counts = (asarray(g) for g in got)
-    return values, index, inverse.reshape(x.shape), counts
-
-
-def tensordot(a, b, axes=2):
+def _tensordot(a, b, axes):
     """Contracts axes of two arrays."""
     a, b = asarray(a), asarray(b)
     if isinstance(axes, int):
@@ -148,25 +124,10 @@ def tensordot(a, b, axes=2):
     return _table["einsum"](f"{''.join(na)},{''.join(nb)}->{''.join(rest)}", _promoted([a, b]))
 
 
-def einsum(spec, *xs):
-    """Einstein's summation."""
-    return _table["einsum"](spec, [asarray(x) for x in xs])
-
-
-def moveaxis(x, source, destination):
+def moveaxis(a, source, destination):
     """Moves axes to other places."""
-    one = lambda a: [a] if isinstance(a, int) else list(a)  # noqa: E731
-    return _table["moveaxis"](x, one(source), one(destination))
-
-
-def linspace(start, stop, num=50, endpoint=True, dtype="float32"):
-    """Numbers at equal distances."""
-    return _table["linspace"](float(start), float(stop), num, endpoint, dtype)
-
-
-def meshgrid(*xs, indexing="xy"):
-    """Coordinates of a grid."""
-    return _table["meshgrid"](_promoted([asarray(x) for x in xs]), indexing) if xs else []
+    one = lambda i: [i] if isinstance(i, int) else list(i)  # noqa: E731
+    return _table["moveaxis"](a, one(source), one(destination))
 
 
 def _diagonal(k, rows, columns):
@@ -174,28 +135,28 @@ def _diagonal(k, rows, columns):
     return _builtins.max(-rows, _builtins.min(columns, k))
 
 
-def eye(n, m=None, k=0, dtype="float32"):
+def eye(N, M=None, k=0, dtype="float32"):
     """Ones on a diagonal."""
-    m = n if m is None else m
-    return _table["eye"](n, m, _diagonal(k, n, m), dtype)
+    M = N if M is None else M
+    return _table["eye"](N, M, _diagonal(k, N, M), dtype)
 
 
-def tri(n, m=None, k=0, dtype="float32"):
+def tri(N, M=None, k=0, dtype="float32"):
     """Ones on and below a diagonal."""
-    m = n if m is None else m
-    return _table["tri"](n, m, _diagonal(k, n, m), dtype)
+    M = N if M is None else M
+    return _table["tri"](N, M, _diagonal(k, N, M), dtype)
 
 
-def tril(x, k=0):
+def tril(m, k=0):
     """The part of matrices on and below a diagonal."""
-    x = asarray(x)
-    return _table["tril"](x, _diagonal(k, *x.shape[-2:]) if x.ndim > 1 else k)
+    m = asarray(m)
+    return _table["tril"](m, _diagonal(k, *m.shape[-2:]) if m.ndim > 1 else k)
 
 
-def triu(x, k=0):
+def triu(m, k=0):
     """The part of matrices on and above a diagonal."""
-    x = asarray(x)
-    return _table["triu"](x, _diagonal(k, *x.shape[-2:]) if x.ndim > 1 else k)
+    m = asarray(m)
+    return _table["triu"](m, _diagonal(k, *m.shape[-2:]) if m.ndim > 1 else k)
 
 
 def full(shape, fill_value, dtype=None):
@@ -224,19 +185,19 @@ def _like(x, value, dtype, shape=None):
     return full(x.shape if shape is None else shape, value, x.dtype if dtype is None else dtype)
 
 
-def zeros_like(x, dtype=None, shape=None):
+def zeros_like(a, dtype=None, shape=None):
     """Zeros of a shape and type."""
-    return _like(x, 0, dtype, shape)
+    return _like(a, 0, dtype, shape)
 
 
-def ones_like(x, dtype=None, shape=None):
+def ones_like(a, dtype=None, shape=None):
     """Ones of a shape and type."""
-    return _like(x, 1, dtype, shape)
+    return _like(a, 1, dtype, shape)
 
 
-def full_like(x, fill_value, dtype=None, shape=None):
+def full_like(a, fill_value, dtype=None, shape=None):
     """One number in a shape and type."""
-    return _like(x, fill_value, dtype, shape)
+    return _like(a, fill_value, dtype, shape)
 
 
 def empty(shape, dtype="float32"):
@@ -244,60 +205,45 @@ def empty(shape, dtype="float32"):
     return zeros(shape, dtype)
 
 
-def empty_like(x, dtype=None):
+def empty_like(prototype, dtype=None, shape=None):
     """Zeros of a shape and type."""
-    return zeros_like(x, dtype)
+    return zeros_like(prototype, dtype, shape)
 
 
-def expand_dims(x, axis):
+def expand_dims(a, axis):
     """New axes of size 1."""
-    return _table["expand_dims"](x, axis)
+    return _table["expand_dims"](a, axis)
 
 
-def clip(x, min=None, max=None):  # noqa: A002
+def clip(arr, min=None, max=None, *, a_min=None, a_max=None):  # noqa: A002
     """Numbers moved into a range."""
-    return _table["clip"](asarray(x), min, max)
+    min, max = a_min if min is None else min, a_max if max is None else max  # noqa: A001
+    return _table["clip"](asarray(arr), min, max)
 
 
-def repeat(x, repeats, axis=None):
-    """Each entry several times, or as often as a list says."""
-    x = asarray(x)
-    if isinstance(repeats, int):
-        return _table["repeat"](x, repeats, axis)
-    counts = asarray(repeats).numpy()
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    counts = _np.broadcast_to(counts, (x.shape[axis],))
-    return take(x, asarray(_np.repeat(_np.arange(x.shape[axis]), counts)), axis)
-
-
-def take(x, indices, axis=None):
-    """Entries of an axis; of all elements if it is None."""
-    x, indices = asarray(x), asarray(indices)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
+def _take(x, indices, axis):
+    """Entries of an axis."""
     out = _table["take"](x, indices.reshape(-1), axis)
-    axis %= x.ndim
     return out.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1:]))
 
 
-def tile(x, reps):
+def tile(A, reps):
     """Copies side by side."""
-    x = asarray(x)
+    A = asarray(A)
     reps = [reps] if isinstance(reps, int) else list(reps)
-    if len(reps) < x.ndim:
-        reps = [1] * (x.ndim - len(reps)) + reps
-    elif len(reps) > x.ndim:
-        x = x.reshape((*[1] * (len(reps) - x.ndim), *x.shape))
-    return _table["tile"](x, reps)
+    if len(reps) < A.ndim:
+        reps = [1] * (A.ndim - len(reps)) + reps
+    elif len(reps) > A.ndim:
+        A = A.reshape((*[1] * (len(reps) - A.ndim), *A.shape))
+    return _table["tile"](A, reps)
 
 
-def roll(x, shift, axis=None):
+def roll(a, shift, axis=None):
     """Entries moved around."""
-    x = asarray(x)
+    a = asarray(a)
     if isinstance(shift, int):
-        return _table["roll"](x, shift, axis) if not isinstance(axis, (tuple, list)) else _rolled(x, [shift] * len(axis), axis)
-    return _rolled(x, shift, [axis] * len(shift) if isinstance(axis, int) else axis)
+        return _table["roll"](a, shift, axis) if not isinstance(axis, (tuple, list)) else _rolled(a, [shift] * len(axis), axis)
+    return _rolled(a, shift, [axis] * len(shift) if isinstance(axis, int) else axis)
 
 
 def _rolled(x, shifts, axes):
@@ -306,27 +252,33 @@ def _rolled(x, shifts, axes):
     return x
 
 
-def searchsorted(sorted_, values, side="left", sorter=None):
+def searchsorted(a, v, side="left", sorter=None, *, method=None):
     """Where values would stand in a sorted array."""
-    sorted_, values = _promoted([asarray(sorted_), asarray(values)])
+    a, v = _promoted([asarray(a), asarray(v)])
     if sorter is not None:
-        sorted_ = take(sorted_, sorter, 0)
-    return _table["searchsorted"](sorted_, values, side == "right")
+        a = take(a, sorter, 0)
+    return _table["searchsorted"](a, v, side == "right")
 
 
-def pad(x, pad_width, mode="constant", constant_values=0):
+def pad(array, pad_width, mode="constant", constant_values=0):
     """Adds elements before and after each axis."""
-    x = asarray(x)
+    array = asarray(array)
     if isinstance(pad_width, int):
-        pad_width = [(pad_width, pad_width)] * x.ndim
+        pad_width = [(pad_width, pad_width)] * array.ndim
     elif pad_width and isinstance(pad_width[0], int):
-        pad_width = [tuple(pad_width)] * x.ndim
-    return _table["pad"](x, [tuple(p) for p in pad_width], float(constant_values) if mode == "constant" else mode)
+        pad_width = [tuple(pad_width)] * array.ndim
+    return _table["pad"](array, [tuple(p) for p in pad_width], float(constant_values) if mode == "constant" else mode)
 
 
-def squeeze(x, axis=None):
+def squeeze(a, axis=None):
     """Without axes of size 1."""
-    return _table["squeeze"](x, axis)
+    return _table["squeeze"](a, axis)
+
+
+def _kept_axes(x, axis, y):
+    """A result of a reduction with the axes that it dropped."""
+    axes = range(x.ndim) if axis is None else [a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)]
+    return y.reshape([1 if i in axes else n for i, n in enumerate(x.shape)])
 
 
 def stop_gradient(x):
@@ -334,25 +286,21 @@ def stop_gradient(x):
     return _core._stop_gradient(x)
 
 
-def put(x, indices, values):
-    """The array with elements at flat places replaced."""
-    return _table["put"](x, indices, values)
-
-
-def shape(x):
+def shape(a):
     """Sizes."""
-    return tuple(asarray(x).shape)
+    return tuple(asarray(a).shape)
 
 
-def isscalar(x):
+def isscalar(element):
     """Whether it is a number."""
-    return isinstance(x, (int, float, _builtins.bool))
-
-
-def allclose(x, y, rtol=1e-5, atol=1e-8):
-    """Whether all elements are close."""
-    return _builtins.bool(_table["isclose"](asarray(x), asarray(y), rtol, atol).all())
+    return isinstance(element, (int, float, _builtins.bool))
 
 
 from ._more import *  # noqa: E402, F403
+from ._further import *  # noqa: E402, F403
+from ._further_numbers import *  # noqa: E402, F403
+from ._grids import *  # noqa: E402, F403
+from ._histograms import *  # noqa: E402, F403
+from ._outside import *  # noqa: E402, F403
+from ._sets import *  # noqa: E402, F403
 from . import fft, linalg  # noqa: E402, F401

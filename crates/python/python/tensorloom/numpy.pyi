@@ -2,38 +2,53 @@
 
 # Written by stubs.py; don't change it by hand.
 from collections.abc import Callable, Iterator, Sequence
+from builtins import bool as _bool
 from os import PathLike
 from typing import Any
 
 from . import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor
 
 bfloat16: DType
+bool: DType
 bool_: DType
+c_: _Joined
+double: DType
 e: float
 euler_gamma: float
 float16: DType
 float32: DType
 float64: DType
+float8_e4m3fn: DType
+float8_e5m2: DType
+float_: DType
 floating: Any
 from . import fft as fft
 from . import linalg as linalg
+index_exp: IndexExpression
 inexact: Any
 inf: float
 int16: DType
 int32: DType
 int64: DType
 int8: DType
+int_: DType
 integer: Any
+mgrid: _Mesh
 nan: float
 ndarray = Tensor
 newaxis: None
 number: Any
+ogrid: _Mesh
 pi: float
+r_: _Joined
+s_: IndexExpression
 signedinteger: Any
+single: DType
 uint16: DType
 uint32: DType
 uint64: DType
 uint8: DType
+uint: DType
 unsignedinteger: Any
 
 def abs(x: ArrayLike) -> Tensor:
@@ -48,32 +63,35 @@ def acos(x: ArrayLike) -> Tensor:
 def acosh(x: ArrayLike) -> Tensor:
     """Inverse hyperbolic cosine."""
 
-def add(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """`x + y`."""
+def add(x: ArrayLike, y: ArrayLike, /) -> Tensor:
+    """Sums; of two bools, whether one of them is true."""
 
-def all(x: ArrayLike, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+def all(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, *, where: ArrayLike = None) -> Tensor:
     """Whether all are true."""
 
-def allclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> bool:
-    """Whether all elements are close."""
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: ArrayLike = False) -> _bool:
+    """Whether all elements are close: a bool of Python's, or of a trace."""
 
-def amax(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+def amax(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """The largest."""
 
-def amin(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+def amin(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """The least."""
 
-def angle(x: ArrayLike) -> Tensor:
-    """0, or π where a number is negative."""
+def angle(z: ArrayLike, deg: ArrayLike = False) -> Tensor:
+    """0, or π where a number is negative; in degrees, 180."""
 
-def any(x: ArrayLike, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+def any(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, *, where: ArrayLike = None) -> Tensor:
     """Whether any is true."""
 
-def append(x: ArrayLike, y: ArrayLike, axis: Axes = None) -> Tensor:
+def append(arr: ArrayLike, values: ArrayLike, axis: Axes = None) -> Tensor:
     """Joins along an axis, or all elements in order."""
 
-def apply_along_axis(f: Callable[..., Any], axis: Axes, x: ArrayLike, *args: Any, **kwargs: Any) -> Tensor:
+def apply_along_axis(func1d: ArrayLike, axis: Axes, arr: ArrayLike, *args: Any, **kwargs: Any) -> Tensor:
     """A function of the lines along an axis."""
+
+def apply_over_axes(func: ArrayLike, a: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
+    """A reduction over one axis after the other; axes stay."""
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: DTypeLike | None = None) -> Tensor:
     """Numbers from start to stop, which is left out."""
@@ -99,38 +117,43 @@ def arctan2(x: ArrayLike, y: ArrayLike) -> Tensor:
 def arctanh(x: ArrayLike) -> Tensor:
     """Inverse hyperbolic tangent."""
 
-def argmax(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def argmax(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """The index of the first largest element along an axis, or among all in order, as i64."""
 
-def argmin(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def argmin(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """The index of the first smallest element along an axis, or among all in order, as i64."""
 
-def argpartition(x: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
+def argpartition(a: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
     """The order of `partition`."""
 
-def argsort(x: ArrayLike, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(a: ArrayLike, axis: Axes = -1, *, kind: Any = None, order: ArrayLike = None, stable: _bool = True, descending: _bool = False) -> Tensor:
     """The order that sorts; equal elements keep theirs."""
 
-def argwhere(x: ArrayLike, size: int | None = None) -> Tensor:
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
     """Indices of elements other than zero, a row for each."""
 
-def around(x: ArrayLike, decimals: int = 0) -> Tensor:
+def around(a: ArrayLike, decimals: int = 0) -> Tensor:
     """The same as [`round`]."""
 
-def array(x: ArrayLike, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> Tensor:
-    """A tensor from an object, in a dtype if one is given. `copy=False` uses the memory of an array, or raises; then nobody may
-    change it as long as the tensor, or what was computed from it, is in use. Otherwise arrays that may be written to are copied."""
+def array(object: ArrayLike, dtype: DTypeLike | None = None, copy: _bool | None = True, order: ArrayLike = 'K', ndmin: ArrayLike = 0) -> Tensor:
+    """A tensor of a number, a list or an array; with `ndmin` axes at least, new ones in front."""
 
-def array_equal(x: ArrayLike, y: ArrayLike) -> bool:
-    """Whether shapes and elements are equal."""
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: ArrayLike = False) -> Tensor:
+    """Whether two arrays have one shape and equal elements."""
 
-def array_equiv(x: ArrayLike, y: ArrayLike) -> bool:
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> _bool:
     """Whether elements are equal after broadcasting."""
 
-def array_split(x: ArrayLike, parts: int, axis: int = 0) -> list[Tensor]:
-    """Parts along an axis, the first ones larger by one if they can't be equal."""
+def array_repr(arr: ArrayLike, max_line_width: ArrayLike = None, precision: ArrayLike = None, suppress_small: ArrayLike = None) -> str:
+    """How an array is shown."""
 
-def asarray(x: ArrayLike, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> Tensor:
+def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: Axes = 0) -> list[Tensor]:
+    """Parts, the first of which may be larger by one; or parts that end before these places."""
+
+def array_str(a: ArrayLike, max_line_width: ArrayLike = None, precision: ArrayLike = None, suppress_small: ArrayLike = None) -> str:
+    """The elements of an array as text."""
+
+def asarray(x: ArrayLike, dtype: DTypeLike | None = None, *, copy: _bool | None = None) -> Tensor:
     """A tensor from an object, in a dtype if one is given. `copy=False` uses the memory of an array, or raises; then nobody may
     change it as long as the tensor, or what was computed from it, is in use. Otherwise arrays that may be written to are copied."""
 
@@ -140,7 +163,7 @@ def asin(x: ArrayLike) -> Tensor:
 def asinh(x: ArrayLike) -> Tensor:
     """Inverse hyperbolic sine."""
 
-def astype(x: ArrayLike, dtype: DTypeLike | None, copy: bool | None = True) -> Tensor:
+def astype(x: ArrayLike, dtype: DTypeLike | None, copy: _bool | None = True) -> Tensor:
     """The elements in another type."""
 
 def atan(x: ArrayLike) -> Tensor:
@@ -152,19 +175,19 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Tensor:
 def atanh(x: ArrayLike) -> Tensor:
     """Inverse hyperbolic tangent."""
 
-def atleast_1d(*xs: Any) -> Any:
+def atleast_1d(*arys: Any) -> Any:
     """Arrays with one axis or more."""
 
-def atleast_2d(*xs: Any) -> Any:
+def atleast_2d(*arys: Any) -> Any:
     """Arrays with two axes or more, new ones in front."""
 
-def atleast_3d(*xs: Any) -> Any:
+def atleast_3d(*arys: Any) -> Any:
     """Arrays with three axes or more."""
 
-def average(x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, keepdims: bool = False) -> Tensor:
-    """The mean with weights of the same shape, or of the size of the one axis."""
+def average(a: ArrayLike, axis: Axes = None, weights: ArrayLike = None, returned: ArrayLike = False, keepdims: _bool = False) -> Any:
+    """Means with weights; with `returned`, the sums of the weights too."""
 
-def bartlett(n: int) -> Tensor:
+def bartlett(M: int) -> Tensor:
     """Bartlett's triangular window."""
 
 def bincount(x: ArrayLike, weights: ArrayLike = None, minlength: int = 0, *, length: int | None = None) -> Tensor:
@@ -194,22 +217,22 @@ def bitwise_right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bitwise exclusive or."""
 
-def blackman(n: int) -> Tensor:
+def blackman(M: int) -> Tensor:
     """Blackman's window."""
 
 def block(arrays: ArrayLike) -> Tensor:
     """Arrays of nested lists put together, the innermost along the last axis."""
 
-def broadcast_arrays(xs: Any, *more: Any) -> list[Tensor]:
-    """Arrays in their common shape."""
+def broadcast_arrays(*args: Any) -> list[Tensor]:
+    """Arrays in their common shape; several, or a list of them."""
 
-def broadcast_shapes(shapes: Sequence[Sequence[int]]) -> list[int] | None:
-    """The shape that shapes broadcast to, if they do."""
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that arrays of these shapes have together."""
 
-def broadcast_to(x: ArrayLike, shape: int | Sequence[int]) -> Tensor:
+def broadcast_to(array: ArrayLike, shape: int | Sequence[int]) -> Tensor:
     """Repeats axes of size 1, and new ones in front, to a shape."""
 
-def can_cast(from_: DTypeLike | Tensor, to: DTypeLike) -> bool:
+def can_cast(from_: DTypeLike | Tensor, to: DTypeLike) -> _bool:
     """Whether one type goes into another without loss, as NumPy decides."""
 
 def cbrt(x: ArrayLike) -> Tensor:
@@ -218,38 +241,41 @@ def cbrt(x: ArrayLike) -> Tensor:
 def ceil(x: ArrayLike) -> Tensor:
     """Smallest integer not below."""
 
-def choose(which: ArrayLike, choices: Sequence[ArrayLike], mode: str = 'raise') -> Tensor:
+def choose(a: ArrayLike, choices: Sequence[ArrayLike], mode: str = 'raise') -> Tensor:
     """The choice of an index, element by element."""
 
-def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
+def clip(arr: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a_min: ArrayLike = None, a_max: ArrayLike = None) -> Tensor:
     """Numbers moved into a range."""
 
-def column_stack(xs: Sequence[ArrayLike]) -> Tensor:
-    """Vectors as columns beside each other."""
+def column_stack(tup: ArrayLike, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Arrays beside each other."""
 
-def compress(flags: Sequence[bool], x: ArrayLike, axis: Axes = None) -> Tensor:
-    """The slices along an axis, or the elements in order, whose flag is set."""
+def compress(condition: ArrayLike, a: ArrayLike, axis: Axes = None, *, size: int | None = None, fill_value: ArrayLike = 0) -> Tensor:
+    """The entries along an axis for which a condition holds; of a fixed `size` inside of a trace."""
 
 def concat(arrays: ArrayLike, axis: Axes = 0) -> Tensor:
     """Arrays one after the other along an axis."""
 
-def concatenate(xs: Any, axis: Axes = 0) -> Tensor:
+def concatenate(arrays: ArrayLike, axis: Axes = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Arrays one after the other along an axis; along all of them if it is None."""
 
 def conj(x: ArrayLike) -> Tensor:
     """The same: arrays here are real."""
 
-def convolve(a: ArrayLike, b: ArrayLike, mode: str = 'full') -> Tensor:
+def conjugate(x: ArrayLike) -> Tensor:
+    """The same: arrays here are real."""
+
+def convolve(a: ArrayLike, v: ArrayLike, mode: str = 'full') -> Tensor:
     """The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly."""
 
-def copy(x: ArrayLike) -> Tensor:
+def copy(a: ArrayLike, order: ArrayLike = None) -> Tensor:
     """A copy."""
 
 def copysign(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The size of `x` with the sign of `y`."""
 
-def corrcoef(x: ArrayLike) -> Tensor:
-    """The correlation coefficients of variables, which are rows."""
+def corrcoef(x: ArrayLike, y: ArrayLike = None, rowvar: ArrayLike = True) -> Tensor:
+    """Correlations of rows, or of columns if not `rowvar`."""
 
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = 'valid') -> Tensor:
     """The cross-correlation of two vectors."""
@@ -260,26 +286,26 @@ def cos(x: ArrayLike) -> Tensor:
 def cosh(x: ArrayLike) -> Tensor:
     """Hyperbolic cosine."""
 
-def count_nonzero(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """How many elements are not zero."""
 
-def cov(x: ArrayLike, ddof: int = 1) -> Tensor:
-    """The covariance of variables, which are rows, over `n − ddof`."""
+def cov(m: int | None, y: ArrayLike = None, rowvar: ArrayLike = True, bias: ArrayLike = False, ddof: int | None = None, fweights: ArrayLike = None, aweights: ArrayLike = None) -> Tensor:
+    """Covariances of rows, or of columns if not `rowvar`; `fweights` say how often an observation was made, `aweights` what it counts."""
 
-def cross(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The cross product along the last axis, which has 3 elements."""
+def cross(a: ArrayLike, b: ArrayLike, axisa: ArrayLike = -1, axisb: ArrayLike = -1, axisc: ArrayLike = -1, axis: Axes = None) -> Tensor:
+    """Products of vectors of three, or of two numbers."""
 
-def cumprod(x: ArrayLike, axis: Axes = None) -> Tensor:
-    """Running products along an axis, or of all elements in order."""
+def cumprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-def cumsum(x: ArrayLike, axis: Axes = None) -> Tensor:
-    """Running sums along an axis, or of all elements in order."""
+def cumsum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-def cumulative_prod(x: ArrayLike, axis: Axes = None) -> Tensor:
-    """The array API's [`cumprod`]."""
+def cumulative_prod(x: ArrayLike, /, *, axis: Axes = None, dtype: DTypeLike | None = None, include_initial: _bool = False) -> Tensor:
+    """Along an axis, from the first element to each; `include_initial` puts that of no elements in front."""
 
-def cumulative_sum(x: ArrayLike, axis: Axes = None) -> Tensor:
-    """The array API's [`cumsum`]."""
+def cumulative_sum(x: ArrayLike, /, *, axis: Axes = None, dtype: DTypeLike | None = None, include_initial: _bool = False) -> Tensor:
+    """Along an axis, from the first element to each; `include_initial` puts that of no elements in front."""
 
 def deg2rad(x: ArrayLike) -> Tensor:
     """Degrees to radians."""
@@ -287,28 +313,28 @@ def deg2rad(x: ArrayLike) -> Tensor:
 def degrees(x: ArrayLike) -> Tensor:
     """Radians to degrees."""
 
-def delete(x: ArrayLike, indices: int | Sequence[int], axis: Axes = None) -> Tensor:
+def delete(arr: ArrayLike, obj: int | Sequence[int], axis: Axes = None) -> Tensor:
     """`x` without the slices at indices along an axis, or without those elements in order."""
 
-def diag(x: ArrayLike, k: int = 0) -> Tensor:
+def diag(v: ArrayLike, k: int = 0) -> Tensor:
     """A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
 
-def diag_indices(n: int, ndim: int) -> list[Tensor]:
-    """The indices of the diagonal of an array of `ndim` axes of size `n`."""
+def diag_indices(n: int, ndim: ArrayLike = 2) -> tuple[Tensor, ...]:
+    """Where the diagonal of an array of `ndim` axes of n is."""
 
-def diag_indices_from(x: ArrayLike) -> list[Tensor]:
+def diag_indices_from(arr: ArrayLike) -> list[Tensor]:
     """The indices of the diagonal of an array."""
 
-def diagflat(x: ArrayLike, k: int = 0) -> Tensor:
+def diagflat(v: ArrayLike, k: int = 0) -> Tensor:
     """A matrix with all elements on its k-th diagonal."""
 
-def diagonal(x: ArrayLike, k: int = 0, a: int = 0, b: int = 1) -> Tensor:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The k-th diagonal of the planes of two axes; it becomes the last axis."""
 
-def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Tensor:
-    """Differences of neighbours along an axis, `n` times."""
+def diff(a: ArrayLike, n: int = 1, axis: Axes = -1, prepend: ArrayLike = None, append: ArrayLike = None) -> Tensor:
+    """Differences of neighbours, n times; of the array with others before and behind it."""
 
-def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Tensor:
+def digitize(x: ArrayLike, bins: ArrayLike, right: _bool = False) -> Tensor:
     """Which bin each element falls into, for increasing edges: the first edge above it, or not below with `right`."""
 
 def divide(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -317,25 +343,31 @@ def divide(x: ArrayLike, y: ArrayLike) -> Tensor:
 def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Tensor, Tensor]:
     """The quotient rounded down, and the remainder with the sign of `y`."""
 
-def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """Inner product of vectors, matrix product, or the sum over the last axis of `a` and the last but one of `b`."""
+def dot(a: ArrayLike, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """Products of matrices and vectors. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
-def dsplit(x: ArrayLike, parts: int) -> list[Tensor]:
-    """Equal parts along the third axis."""
+def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Tensor]:
+    """`split` along axis 2."""
 
-def dstack(xs: Sequence[ArrayLike]) -> Tensor:
-    """Joins along the third axis."""
+def dstack(tup: ArrayLike, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Arrays beside each other."""
 
-def ediff1d(x: ArrayLike) -> Tensor:
-    """Differences of neighbours of all elements in order."""
+def dtype(x: ArrayLike) -> DType:
+    """The type that an object names."""
 
-def einsum(spec: str, *xs: Any) -> Tensor:
-    """Einstein's summation."""
+def ediff1d(ary: ArrayLike, to_end: ArrayLike = None, to_begin: ArrayLike = None) -> Tensor:
+    """Differences of neighbours in a row, with others before and behind them."""
+
+def einsum(subscripts: ArrayLike, *operands: Any, optimize: ArrayLike = True, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """Einstein's summation, by a text or by lists of axes: `einsum("ij,jk", x, y)`, `einsum(x, [0, 1], y, [1, 2])`."""
+
+def einsum_path(subscripts: ArrayLike, *operands: Any, optimize: ArrayLike = 'greedy') -> Any:
+    """The order of products that NumPy proposes, and a text about it."""
 
 def empty(shape: int | Sequence[int], dtype: DTypeLike | None = 'float32') -> Tensor:
     """Zeros, since nothing here is left uninitialised."""
 
-def empty_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Tensor:
+def empty_like(prototype: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
     """Zeros of a shape and type."""
 
 def equal(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -347,34 +379,37 @@ def exp(x: ArrayLike) -> Tensor:
 def exp2(x: ArrayLike) -> Tensor:
     """`2ˣ`."""
 
-def expand_dims(x: ArrayLike, axis: Axes) -> Tensor:
+def expand_dims(a: ArrayLike, axis: Axes) -> Tensor:
     """New axes of size 1."""
 
 def expm1(x: ArrayLike) -> Tensor:
     """`eˣ − 1`, exact near 0."""
 
-def extract(condition: ArrayLike, x: ArrayLike, size: int) -> Tensor:
-    """The first `size` elements at which a condition holds; 0 beyond."""
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0) -> Tensor:
+    """The elements where a condition holds; of a fixed `size` inside of a trace."""
 
-def eye(n: int, m: int | None = None, k: int = 0, dtype: DTypeLike | None = 'float32') -> Tensor:
+def eye(N: ArrayLike, M: ArrayLike = None, k: int = 0, dtype: DTypeLike | None = 'float32') -> Tensor:
     """Ones on a diagonal."""
 
 def fabs(x: ArrayLike) -> Tensor:
     """Absolute values."""
 
-def fill_diagonal(x: ArrayLike, value: ArrayLike) -> Tensor:
-    """`x` with a value along its main diagonal."""
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: ArrayLike = False, *, inplace: ArrayLike = False) -> Tensor:
+    """The array with another diagonal."""
 
-def flatnonzero(x: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
+def finfo(dtype: DTypeLike | None) -> Any:
+    """Limits of a type of floats."""
+
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
     """Flat indices of elements other than zero."""
 
-def flip(x: ArrayLike, axis: Axes = None) -> Tensor:
+def flip(m: ArrayLike, axis: Axes = None) -> Tensor:
     """Reverses axes, or all."""
 
-def fliplr(x: ArrayLike) -> Tensor:
+def fliplr(m: ArrayLike) -> Tensor:
     """Reverses the second axis."""
 
-def flipud(x: ArrayLike) -> Tensor:
+def flipud(m: ArrayLike) -> Tensor:
     """Reverses the first axis."""
 
 def float_power(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -398,27 +433,42 @@ def fmod(x: ArrayLike, y: ArrayLike) -> Tensor:
 def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
     """Mantissa in ±[½, 1) and exponent as i32, so that `x = m · 2ᵉ`."""
 
-def from_dlpack(x: ArrayLike, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(x: ArrayLike, /, *, device: str | None = None, copy: _bool | None = None) -> Tensor:
     """A tensor from any object that speaks DLPack, of the same memory if that is possible; `copy` asks for a copy or forbids it.
     Nobody may change memory that is shared as long as the tensor, or what was computed from it, is in use."""
 
-def fromfunction(f: Callable[..., Any], shape: int | Sequence[int], *, dtype: DTypeLike | None = 'float32') -> Tensor:
+def frombuffer(buffer: ArrayLike, dtype: DTypeLike | None = 'float32', count: ArrayLike = -1, offset: int = 0) -> Tensor:
+    """The numbers in bytes."""
+
+def fromfile(file: ArrayLike, dtype: DTypeLike | None = 'float32', count: ArrayLike = -1, sep: ArrayLike = '', offset: int = 0) -> Tensor:
+    """The numbers in a file."""
+
+def fromfunction(function: ArrayLike, shape: int | Sequence[int], *, dtype: DTypeLike | None = 'float32', **kwargs: Any) -> Tensor:
     """A function of the indices of every element."""
+
+def fromiter(iter: ArrayLike, dtype: DTypeLike | None, count: ArrayLike = -1) -> Tensor:
+    """The numbers that an iterator gives."""
+
+def fromstring(string: ArrayLike, dtype: DTypeLike | None = 'float32', count: ArrayLike = -1, *, sep: ArrayLike) -> Tensor:
+    """The numbers in a text."""
 
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Tensor:
     """An array of one number."""
 
-def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
+def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
     """One number in a shape and type."""
 
 def gcd(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Greatest common divisor."""
 
-def geomspace(start: float, stop: float, n: int = 50, endpoint: bool = True, dtype: DTypeLike = 'float32') -> Tensor:
-    """`n` numbers in geometric progression."""
+def geomspace(start: float, stop: float | None, num: int = 50, endpoint: _bool = True, dtype: DTypeLike | None = None, axis: Axes = 0) -> Tensor:
+    """Numbers with equal ratios."""
 
-def gradient(x: ArrayLike, step: float = 1.0, axis: int = 0) -> Tensor:
-    """Slopes by central differences, and one-sided ones at the ends, of samples `step` apart along an axis."""
+def get_printoptions() -> dict[str, Any]:
+    """How arrays are shown."""
+
+def gradient(f: Callable[..., Any], *varargs: Any, axis: Axes = None, edge_order: ArrayLike = None) -> Any:
+    """Differences in the middle, one-sided at the ends: an array for each axis. Distances are 1, one number, or one for each axis."""
 
 def greater(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x > y`."""
@@ -426,77 +476,83 @@ def greater(x: ArrayLike, y: ArrayLike) -> Tensor:
 def greater_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x >= y`."""
 
-def hamming(n: int) -> Tensor:
+def hamming(M: int) -> Tensor:
     """Hamming's window."""
 
-def hanning(n: int) -> Tensor:
+def hanning(M: int) -> Tensor:
     """Hann's window."""
 
 def heaviside(x: ArrayLike, at_zero: ArrayLike) -> Tensor:
     """0 below 0, `at_zero` at 0, 1 above."""
 
-def histogram(x: ArrayLike, bins: int = 10, range: tuple[float, float] | None = None) -> tuple[Tensor, Tensor]:
-    """How many elements fall into each of equal bins, and the edges."""
+def histogram(a: ArrayLike, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None, density: ArrayLike = None) -> tuple[Tensor, Tensor]:
+    """How many numbers are in each range, or the sums of their weights, or their density; and the ends of the ranges."""
 
-def histogram2d(x: ArrayLike, y: ArrayLike, bins: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """[`histogramdd`] of two coordinates."""
+def histogram2d(x: ArrayLike, y: ArrayLike, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None, density: ArrayLike = None) -> tuple[Tensor, Tensor, Tensor]:
+    """How many points are in each rectangle of a grid; and the ends of the ranges along both axes."""
 
-def histogram_bin_edges(x: ArrayLike, bins: int = 10, range: tuple[float, float] | None = None) -> Tensor:
-    """The edges of equal bins over a range, or over all elements."""
+def histogram_bin_edges(a: ArrayLike, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None) -> Tensor:
+    """The ends of so many equal ranges; those that are given, if `bins` is a list."""
 
-def histogramdd(points: ArrayLike, bins: int | Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-    """How many points, which are rows, fall into each of equal bins along every coordinate, and the edges."""
+def histogramdd(sample: ArrayLike, bins: ArrayLike = 10, range: ArrayLike = None, weights: ArrayLike = None, density: ArrayLike = None) -> tuple[Tensor, list[Tensor]]:
+    """How many points are in each box of a grid; and the ends of the ranges along each axis."""
 
-def hsplit(x: ArrayLike, parts: int) -> list[Tensor]:
-    """Equal parts along the second axis, of a vector along its one."""
+def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Tensor]:
+    """`split` along axis 1."""
 
-def hstack(xs: Sequence[ArrayLike]) -> Tensor:
-    """Joins along the second axis, vectors along their one."""
+def hstack(tup: ArrayLike, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Arrays beside each other."""
 
 def hypot(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`√(x² + y²)` without overflow."""
 
+def i0(x: ArrayLike) -> Tensor:
+    """The modified Bessel function of order 0."""
+
 def identity(n: int, dtype: DTypeLike = 'float32') -> Tensor:
     """The identity matrix."""
 
-def iinfo(dtype: DTypeLike = 'float32') -> tuple[int, int] | None:
-    """The least and the largest number of an integer dtype; none for others."""
+def iinfo(int_type: ArrayLike) -> Any:
+    """Limits of a type of integers."""
 
-def imag(x: ArrayLike) -> Tensor:
+def imag(val: ArrayLike) -> Tensor:
     """Zeros: arrays here are real."""
 
-def indices(shape: int | Sequence[int], dtype: DTypeLike = 'float32') -> Tensor:
-    """The index along each axis, stacked."""
+def indices(dimensions: Sequence[int] | None, dtype: DTypeLike | None = 'int32', sparse: ArrayLike = False) -> Any:
+    """The indices of every element of an array of these sizes; `sparse`, an array for each axis that broadcasts."""
 
-def inner(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The sum of products over the last axes."""
+def inner(a: ArrayLike, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """Products along the last axes. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
-def insert(x: ArrayLike, at: int, values: ArrayLike, axis: Axes = None) -> Tensor:
+def insert(arr: ArrayLike, obj: int, values: ArrayLike, axis: Axes = None) -> Tensor:
     """`x` with values before the slice at an index along an axis, or before that element in order."""
 
-def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike) -> Tensor:
-    """Linear interpolation of the points `(xp, fp)`, with `xp` increasing; constant outside."""
+def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike = None, right: ArrayLike = None, period: ArrayLike = None) -> Tensor:
+    """A function by straight lines between points; `left` and `right` are its values outside, `period` makes it periodic."""
 
-def intersect1d(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """What both arrays have."""
+def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: ArrayLike = False, return_indices: ArrayLike = False) -> Any:
+    """What both arrays have, in order; with `return_indices`, where both have it first."""
 
 def invert(x: ArrayLike) -> Tensor:
     """Bitwise or logical not."""
 
-def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> Tensor:
-    """Which elements are close: `|x − y| ≤ atol + rtol·|y|`."""
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: ArrayLike = False) -> Tensor:
+    """Whether elements are close; NaN is close to NaN if `equal_nan`."""
 
-def iscomplexobj(x: ArrayLike) -> bool:
+def iscomplex(x: ArrayLike) -> Tensor:
+    """Whether elements are complex: none is."""
+
+def iscomplexobj(x: ArrayLike) -> _bool:
     """Whether an array is complex: none here is."""
 
-def isdtype(dtype: DTypeLike | None, kind: Any) -> bool:
+def isdtype(dtype: DTypeLike | None, kind: Any) -> _bool:
     """Whether a type is of a kind of the array API's, such as "real floating"."""
 
 def isfinite(x: ArrayLike) -> Tensor:
     """Whether neither infinite nor NaN."""
 
-def isin(x: ArrayLike, set: ArrayLike) -> Tensor:
-    """Which elements of `x` are among those of `set`."""
+def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: ArrayLike = False, invert: ArrayLike = False) -> Tensor:
+    """Whether each element is among others, or not if `invert`."""
 
 def isinf(x: ArrayLike) -> Tensor:
     """Whether infinite."""
@@ -510,19 +566,25 @@ def isneginf(x: ArrayLike) -> Tensor:
 def isposinf(x: ArrayLike) -> Tensor:
     """Whether infinite and positive."""
 
-def isrealobj(x: ArrayLike) -> bool:
+def isreal(x: ArrayLike) -> Tensor:
+    """Whether elements are real: all are."""
+
+def isrealobj(x: ArrayLike) -> _bool:
     """Whether an array is real."""
 
-def isscalar(x: ArrayLike) -> bool:
+def isscalar(element: ArrayLike) -> _bool:
     """Whether it is a number."""
 
-def issubdtype(a: ArrayLike, b: ArrayLike) -> bool:
+def issubdtype(arg1: ArrayLike, arg2: ArrayLike) -> _bool:
     """Whether a type is of a kind of NumPy's, such as `np.floating`."""
+
+def iterable(y: ArrayLike) -> _bool:
+    """Whether something can be gone through."""
 
 def ix_(*args: Any) -> tuple[Tensor, ...]:
     """Indices of a grid."""
 
-def kaiser(n: int, beta: float) -> Tensor:
+def kaiser(M: int, beta: float) -> Tensor:
     """Kaiser's window with a shape parameter."""
 
 def kron(a: ArrayLike, b: ArrayLike) -> Tensor:
@@ -546,8 +608,11 @@ def less_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
 def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Tensor:
     """The indices that sort by several keys along an axis, the last key first."""
 
-def linspace(start: float, stop: float | None, num: int = 50, endpoint: bool = True, dtype: DTypeLike | None = 'float32') -> Tensor:
-    """Numbers at equal distances."""
+def linspace(start: float, stop: float | None, num: int = 50, endpoint: _bool = True, retstep: ArrayLike = False, dtype: DTypeLike | None = None, axis: Axes = 0) -> Any:
+    """Numbers at equal distances; between arrays, along a new axis. With `retstep`, the distance too."""
+
+def load(file: ArrayLike, *args: Any, **kwargs: Any) -> Any:
+    """Reads a file of NumPy's: an array, or what gives arrays of NumPy's by their names (`.npz`)."""
 
 def log(x: ArrayLike) -> Tensor:
     """Natural logarithm."""
@@ -579,11 +644,14 @@ def logical_or(x: ArrayLike, y: ArrayLike) -> Tensor:
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether exactly one holds."""
 
-def logspace(start: float, stop: float, n: int = 50, endpoint: bool = True, base: float = 10.0, dtype: DTypeLike = 'float32') -> Tensor:
-    """`n` powers of a base, their exponents evenly spaced."""
+def logspace(start: float, stop: float | None, num: int = 50, endpoint: _bool = True, base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: Axes = 0) -> Tensor:
+    """Powers of a base whose exponents are at equal distances."""
 
-def matmul(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The matrix product with NumPy's rules."""
+def mask_indices(n: int, mask_func: ArrayLike, k: int = 0) -> tuple[Tensor, ...]:
+    """Where a function of a matrix and a diagonal, such as `triu`, leaves elements."""
+
+def matmul(a: ArrayLike, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """Products of matrices. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
 def matrix_transpose(x: ArrayLike) -> Tensor:
     """Exchanges the last two axes."""
@@ -591,22 +659,22 @@ def matrix_transpose(x: ArrayLike) -> Tensor:
 def matvec(a: ArrayLike, x: ArrayLike) -> Tensor:
     """Matrices times vectors, after broadcasting."""
 
-def max(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+def max(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """The largest."""
 
 def maximum(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The larger; NaN if either is."""
 
-def mean(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+def mean(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: _bool = False, *, where: ArrayLike = None) -> Tensor:
     """Means."""
 
-def median(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def median(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """The middle element in order, or the mean of the middle two, along an axis."""
 
-def meshgrid(*xs: Any, indexing: str = 'xy') -> list[Tensor]:
-    """Coordinates of a grid."""
+def meshgrid(*xi: Any, copy: _bool | None = True, sparse: ArrayLike = False, indexing: str = 'xy') -> list[Tensor]:
+    """Coordinates of a grid; `sparse`, arrays that broadcast to it."""
 
-def min(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+def min(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """The least."""
 
 def minimum(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -618,58 +686,58 @@ def mod(x: ArrayLike, y: ArrayLike) -> Tensor:
 def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
     """Fraction and integer part, both with the sign of `x`."""
 
-def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Moves axes to other places."""
 
-def multiply(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """`x · y`, elementwise."""
+def multiply(x: ArrayLike, y: ArrayLike, /) -> Tensor:
+    """Products; of two bools, whether both are true."""
 
-def nan_to_num(x: ArrayLike) -> Tensor:
-    """NaN becomes 0, infinities the largest numbers there are."""
+def nan_to_num(x: ArrayLike, copy: _bool | None = True, nan: ArrayLike = 0.0, posinf: ArrayLike = None, neginf: ArrayLike = None) -> Tensor:
+    """Finite numbers in place of NaN and infinities."""
 
-def nanargmax(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def nanargmax(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """The index of the largest number; −1 if there is none."""
 
-def nanargmin(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def nanargmin(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """The index of the smallest number; −1 if there is none."""
 
-def nancumprod(x: ArrayLike, axis: Axes = None) -> Tensor:
-    """Running products in which NaN counts as 1."""
+def nancumprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-def nancumsum(x: ArrayLike, axis: Axes = None) -> Tensor:
-    """Running sums in which NaN counts as 0."""
+def nancumsum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Along an axis, from the first element to each; of all elements in a row if it is None."""
 
-def nanmax(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest number; NaN if there is none."""
+def nanmax(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """The largest of the elements that are numbers."""
 
-def nanmean(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean without NaN."""
+def nanmean(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: _bool = False, where: ArrayLike = None) -> Tensor:
+    """The mean of the elements that are numbers."""
 
-def nanmedian(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def nanmedian(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """[`super::median`] without NaN."""
 
-def nanmin(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest number; NaN if there is none."""
+def nanmin(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """The least of the elements that are numbers."""
 
-def nanpercentile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def nanpercentile(a: ArrayLike, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: _bool = False) -> Tensor:
     """What so many percent of the elements lie below; for several, a new axis in front."""
 
-def nanprod(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The product without NaN."""
+def nanprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """`prod` of the elements that are numbers."""
 
-def nanquantile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def nanquantile(a: ArrayLike, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: _bool = False) -> Tensor:
     """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
-def nanstd(x: ArrayLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The standard deviation without NaN."""
+def nanstd(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: _bool = False, where: ArrayLike = None) -> Tensor:
+    """The standard deviation of the elements that are numbers."""
 
-def nansum(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum without NaN."""
+def nansum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """`sum` of the elements that are numbers."""
 
-def nanvar(x: ArrayLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The variance without NaN."""
+def nanvar(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: _bool = False, where: ArrayLike = None) -> Tensor:
+    """The variance of the elements that are numbers."""
 
-def ndim(x: ArrayLike) -> int:
+def ndim(a: ArrayLike) -> int:
     """The number of axes."""
 
 def negative(x: ArrayLike) -> Tensor:
@@ -678,7 +746,7 @@ def negative(x: ArrayLike) -> Tensor:
 def nextafter(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The next float after `x` towards `y`."""
 
-def nonzero(x: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> tuple[Tensor, ...]:
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> tuple[Tensor, ...]:
     """Indices of elements other than zero, an array for each axis; of a fixed `size`, filled up with `fill_value`."""
 
 def not_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -687,34 +755,37 @@ def not_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
 def ones(shape: int | Sequence[int], dtype: DTypeLike = 'float32') -> Tensor:
     """Ones."""
 
-def ones_like(x: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
+def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
     """Ones of a shape and type."""
 
 def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
     """All products of elements of two vectors."""
 
-def pad(x: ArrayLike, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
+def packbits(a: ArrayLike, axis: Axes = None, bitorder: ArrayLike = 'big') -> Tensor:
+    """Eight bits to each byte."""
+
+def pad(array: ArrayLike, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
     """Adds elements before and after each axis."""
 
-def partition(x: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
+def partition(a: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
     """An order in which the kth element stands where sorting puts it: the sorted one."""
 
-def percentile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def percentile(a: ArrayLike, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: _bool = False) -> Tensor:
     """What so many percent of the elements lie below; for several, a new axis in front."""
 
-def permute_dims(x: ArrayLike, axis: Axes = None) -> Tensor:
+def permute_dims(a: ArrayLike, axes: Axes = None) -> Tensor:
     """Axes in another order."""
 
 def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[Any]) -> Tensor:
     """A function by cases: the last condition that holds decides; one function more than conditions is for the rest."""
 
-def place(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> Tensor:
-    """`x` with values, repeated as needed, at the places where a mask holds."""
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: ArrayLike = False) -> Tensor:
+    """The array with the elements of a mask replaced, one after the other."""
 
-def poly(roots: ArrayLike) -> Tensor:
+def poly(seq_of_zeros: ArrayLike) -> Tensor:
     """The monic polynomial with these roots."""
 
-def polyadd(p: ArrayLike, q: ArrayLike) -> Tensor:
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     """The sum of two polynomials."""
 
 def polyder(p: ArrayLike, m: int = 1) -> Tensor:
@@ -723,16 +794,16 @@ def polyder(p: ArrayLike, m: int = 1) -> Tensor:
 def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[Tensor, Tensor]:
     """Quotient and remainder of two polynomials; the remainder has as many coefficients as the dividend."""
 
-def polyfit(x: ArrayLike, y: ArrayLike, degree: int) -> Tensor:
-    """The polynomial of a degree that fits points best, by least squares."""
+def polyfit(x: ArrayLike, y: ArrayLike, deg: ArrayLike, rcond: ArrayLike = None, full: ArrayLike = False, w: ArrayLike = None, cov: ArrayLike = False) -> Tensor:
+    """The polynomial of a degree through points, with weights."""
 
-def polyint(p: ArrayLike, m: int = 1) -> Tensor:
-    """An integral of a polynomial with constant 0, `m` times."""
+def polyint(p: ArrayLike, m: int | None = 1, k: int = 0) -> Tensor:
+    """The integral of a polynomial, m times; `k` are its constants."""
 
-def polymul(p: ArrayLike, q: ArrayLike) -> Tensor:
+def polymul(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     """The product of two polynomials."""
 
-def polysub(p: ArrayLike, q: ArrayLike) -> Tensor:
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     """The difference of two polynomials."""
 
 def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
@@ -747,22 +818,25 @@ def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
 def power(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`xʸ`."""
 
-def prod(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+def printoptions(*args: Any, **kwargs: Any) -> Any:
+    """How arrays are shown inside of `with`."""
+
+def prod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """Products."""
 
-def promote_types(a: DTypeLike = 'float32', b: DTypeLike = 'float32') -> DType | None:
+def promote_types(type1: DTypeLike = 'float32', type2: DTypeLike = 'float32') -> DType | None:
     """The dtype of results of two dtypes."""
 
-def ptp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def ptp(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
     """The largest element less the smallest."""
 
-def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike) -> Tensor:
-    """The array with elements at flat places replaced."""
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: ArrayLike = False) -> Tensor:
+    """The array with elements at flat places replaced; by `mode`, places outside are moved to the end ("clip") or counted on ("wrap")."""
 
-def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int) -> Tensor:
-    """`x` with one value for each index along an axis; the other axes go along."""
+def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: Axes, inplace: ArrayLike = False, *, mode: str | None = None) -> Tensor:
+    """The array with elements along an axis replaced, for each place its own."""
 
-def quantile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def quantile(a: ArrayLike, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: _bool = False) -> Tensor:
     """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
 def rad2deg(x: ArrayLike) -> Tensor:
@@ -780,13 +854,13 @@ def randint(low: int, high: int, shape: int | Sequence[int]) -> Tensor:
 def randn(shape: int | Sequence[int]) -> Tensor:
     """f32 numbers of the standard normal distribution, from the process's generator; see [`manual_seed`]."""
 
-def ravel(x: ArrayLike) -> Tensor:
-    """All elements in order."""
+def ravel(a: ArrayLike, order: ArrayLike = 'C') -> Tensor:
+    """All elements in a row."""
 
-def ravel_multi_index(index: Sequence[ArrayLike], shape: int | Sequence[int]) -> Tensor:
+def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: int | Sequence[int]) -> Tensor:
     """The flat index into a shape of indices along each axis, which are moved inside."""
 
-def real(x: ArrayLike) -> Tensor:
+def real(val: ArrayLike) -> Tensor:
     """The same: arrays here are real."""
 
 def reciprocal(x: ArrayLike) -> Tensor:
@@ -795,13 +869,13 @@ def reciprocal(x: ArrayLike) -> Tensor:
 def remainder(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The remainder with the sign of `y`."""
 
-def repeat(x: ArrayLike, repeats: int | ArrayLike, axis: Axes = None) -> Tensor:
-    """Each entry several times, or as often as a list says."""
+def repeat(a: ArrayLike, repeats: int | ArrayLike, axis: Axes = None, *, total_repeat_length: ArrayLike = None) -> Tensor:
+    """Each entry several times, or as often as a list says; then a trace needs to know how many there will be."""
 
-def reshape(x: ArrayLike, shape: int | Sequence[int]) -> Tensor:
-    """The same elements under another shape; one size may be −1."""
+def reshape(a: ArrayLike, shape: int | Sequence[int], order: ArrayLike = 'C', *, copy: _bool | None = None) -> Tensor:
+    """The elements in another shape; with `order="F"`, the first axis runs fastest."""
 
-def resize(x: ArrayLike, shape: int | Sequence[int]) -> Tensor:
+def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Tensor:
     """The elements in order, repeated or cut to a shape."""
 
 def result_type(*xs: Any) -> DType:
@@ -813,31 +887,40 @@ def right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
 def rint(x: ArrayLike) -> Tensor:
     """Nearest integer, ties to even."""
 
-def roll(x: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
+def roll(a: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
     """Entries moved around."""
 
-def rollaxis(x: ArrayLike, axis: Axes, start: float = 0) -> Tensor:
+def rollaxis(a: ArrayLike, axis: Axes, start: float = 0) -> Tensor:
     """An axis moved before another."""
 
-def rot90(x: ArrayLike, k: int = 1, a: int = 0, b: int = 1) -> Tensor:
-    """Turns by `k` right angles in the plane of two axes."""
+def rot90(m: int | None, k: int = 1, axes: int | Sequence[int] | Sequence[Sequence[int]] = (0, 1)) -> Tensor:
+    """Turned by quarters from the first of two axes to the second."""
 
-def round(x: ArrayLike, decimals: int = 0) -> Tensor:
+def round(a: ArrayLike, decimals: int = 0) -> Tensor:
     """Rounds to a number of decimals, ties to even."""
 
-def searchsorted(sorted_: ArrayLike, values: ArrayLike, side: str = 'left', sorter: ArrayLike = None) -> Tensor:
+def save(file: ArrayLike, arr: ArrayLike, allow_pickle: ArrayLike = True) -> None:
+    """Writes an array to a file of NumPy's (`.npy`)."""
+
+def savez(file: ArrayLike, *args: Any, **kwds: Any) -> None:
+    """Writes arrays to a file of NumPy's (`.npz`), by names or as `arr_0`, `arr_1`, .."""
+
+def searchsorted(a: ArrayLike, v: ArrayLike, side: str = 'left', sorter: ArrayLike = None, *, method: ArrayLike = None) -> Tensor:
     """Where values would stand in a sorted array."""
 
-def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], default: ArrayLike = 0) -> Tensor:
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Tensor:
     """The first choice whose condition holds, else the default."""
 
-def setdiff1d(a: ArrayLike, b: ArrayLike) -> Tensor:
+def set_printoptions(*args: Any, **kwargs: Any) -> None:
+    """How arrays are shown from now on, those of NumPy too."""
+
+def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: ArrayLike = False) -> Tensor:
     """What the first array has and the second has not."""
 
-def setxor1d(a: ArrayLike, b: ArrayLike) -> Tensor:
+def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: ArrayLike = False) -> Tensor:
     """What one of two arrays has."""
 
-def shape(x: ArrayLike) -> tuple[int, ...]:
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """Sizes."""
 
 def sign(x: ArrayLike) -> Tensor:
@@ -855,16 +938,16 @@ def sinc(x: ArrayLike) -> Tensor:
 def sinh(x: ArrayLike) -> Tensor:
     """Hyperbolic sine."""
 
-def size(x: ArrayLike) -> int:
-    """The number of elements."""
+def size(a: ArrayLike, axis: Axes = None) -> int:
+    """The number of elements, or of those along axes."""
 
-def sort(x: ArrayLike, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
-    """Elements in order."""
+def sort(a: ArrayLike, axis: Axes = -1, *, kind: Any = None, order: ArrayLike = None, stable: _bool = True, descending: _bool = False) -> Tensor:
+    """Elements in order; equal ones keep theirs, whatever `kind` says."""
 
 def spacing(x: ArrayLike) -> Tensor:
     """The distance to the next float away from zero."""
 
-def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: Axes = 0) -> list[Tensor]:
+def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: Axes = 0) -> list[Tensor]:
     """Parts of equal size, or parts that end before these places."""
 
 def split_at(x: ArrayLike, ends: int | Sequence[int], axis: int = 0) -> list[Tensor]:
@@ -876,13 +959,13 @@ def sqrt(x: ArrayLike) -> Tensor:
 def square(x: ArrayLike) -> Tensor:
     """`x·x`."""
 
-def squeeze(x: ArrayLike, axis: Axes = None) -> Tensor:
+def squeeze(a: ArrayLike, axis: Axes = None) -> Tensor:
     """Without axes of size 1."""
 
-def stack(xs: Any, axis: Axes = 0) -> Tensor:
+def stack(arrays: ArrayLike, axis: Axes = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Arrays along a new axis."""
 
-def std(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
+def std(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: _bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
     """Standard deviations."""
 
 def stop_gradient(x: ArrayLike) -> Tensor:
@@ -891,17 +974,18 @@ def stop_gradient(x: ArrayLike) -> Tensor:
 def subtract(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x − y`."""
 
-def sum(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+def sum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """Sums."""
 
-def swapaxes(x: ArrayLike, a: int, b: int) -> Tensor:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Tensor:
     """Exchanges two axes."""
 
-def take(x: ArrayLike, indices: ArrayLike, axis: Axes = None) -> Tensor:
-    """Entries of an axis; of all elements if it is None."""
+def take(a: ArrayLike, indices: ArrayLike, axis: Axes = None, mode: str | None = None, fill_value: ArrayLike = None, unique_indices: ArrayLike = False, indices_are_sorted: ArrayLike = False) -> Tensor:
+    """Entries of an axis; of all elements if it is None. Those outside are errors, or by `mode` moved to the end ("clip"), counted on
+    from the start ("wrap"), or replaced ("fill")."""
 
-def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int) -> Tensor:
-    """One index for each element; the other axes go along and broadcast."""
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: Axes = -1, mode: str | None = None, fill_value: ArrayLike = None) -> Tensor:
+    """Elements along an axis, for each place its own; those outside as `take` has them."""
 
 def tan(x: ArrayLike) -> Tensor:
     """Tangent."""
@@ -909,43 +993,43 @@ def tan(x: ArrayLike) -> Tensor:
 def tanh(x: ArrayLike) -> Tensor:
     """Hyperbolic tangent."""
 
-def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2) -> Tensor:
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
     """Contracts axes of two arrays."""
 
-def tile(x: ArrayLike, reps: int | Sequence[int]) -> Tensor:
+def tile(A: ArrayLike, reps: int | Sequence[int]) -> Tensor:
     """Copies side by side."""
 
-def trace(x: ArrayLike, k: int = 0) -> Tensor:
-    """The sum along the k-th diagonal."""
+def trace(a: ArrayLike, offset: int = 0, axis1: ArrayLike = 0, axis2: ArrayLike = 1, dtype: DTypeLike | None = None) -> Tensor:
+    """Sums of diagonals."""
 
-def transpose(x: ArrayLike, axis: Axes = None) -> Tensor:
+def transpose(a: ArrayLike, axes: Axes = None) -> Tensor:
     """Axes in another order; reversed if none is given."""
 
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Tensor:
     """The area under samples by trapezoids `dx` wide, along an axis."""
 
-def tri(n: int, m: int | None = None, k: int = 0, dtype: DTypeLike | None = 'float32') -> Tensor:
+def tri(N: ArrayLike, M: ArrayLike = None, k: int = 0, dtype: DTypeLike | None = 'float32') -> Tensor:
     """Ones on and below a diagonal."""
 
-def tril(x: ArrayLike, k: int = 0) -> Tensor:
+def tril(m: int | None, k: int = 0) -> Tensor:
     """The part of matrices on and below a diagonal."""
 
-def tril_indices(n: int, k: int, m: int) -> tuple[Tensor, Tensor]:
-    """The indices on and below the k-th diagonal of an `n`×`m` matrix."""
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
+    """Where a matrix of n rows and m columns is on or below a diagonal."""
 
-def tril_indices_from(x: ArrayLike, k: int = 0) -> tuple[Tensor, Tensor]:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Tensor, Tensor]:
     """The indices on and below the k-th diagonal of a matrix."""
 
-def trim_zeros(x: ArrayLike, trim: ArrayLike = 'fb') -> Tensor:
+def trim_zeros(filt: ArrayLike, trim: ArrayLike = 'fb') -> Tensor:
     """Without zeros at the ends."""
 
-def triu(x: ArrayLike, k: int = 0) -> Tensor:
+def triu(m: int | None, k: int = 0) -> Tensor:
     """The part of matrices on and above a diagonal."""
 
-def triu_indices(n: int, k: int, m: int) -> tuple[Tensor, Tensor]:
-    """The indices on and above the k-th diagonal of an `n`×`m` matrix."""
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
+    """Where a matrix of n rows and m columns is on or above a diagonal."""
 
-def triu_indices_from(x: ArrayLike, k: int = 0) -> tuple[Tensor, Tensor]:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Tensor, Tensor]:
     """The indices on and above the k-th diagonal of a matrix."""
 
 def true_divide(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -954,59 +1038,65 @@ def true_divide(x: ArrayLike, y: ArrayLike) -> Tensor:
 def trunc(x: ArrayLike) -> Tensor:
     """The integer part."""
 
-def union1d(x: ArrayLike, y: ArrayLike, size: int) -> Tensor:
-    """The first `size` distinct elements of two tensors together, in order."""
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
+    """What one of two arrays has, in order."""
 
-def unique(x: ArrayLike, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    """The different elements in order."""
+def unique(ar: ArrayLike, return_index: _bool = False, return_inverse: _bool = False, return_counts: _bool = False, axis: Axes = None, equal_nan: ArrayLike = True, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+    """The different elements in order, or the different entries along an axis; with `size` so many, filled up with `fill_value`."""
 
-def unique_counts(x: ArrayLike, size: int) -> tuple[Tensor, Tensor]:
-    """The distinct elements and how often each occurs."""
+def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+    """The different elements, where they stand first, which of them each is, and how many there are of each."""
 
-def unique_inverse(x: ArrayLike, size: int) -> tuple[Tensor, Tensor]:
-    """The distinct elements and, for each element, its place among them."""
+def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+    """The different elements, and how many there are of each."""
 
-def unique_values(x: ArrayLike, size: int) -> Tensor:
-    """The array API's [`unique`]."""
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
+    """The different elements, and which of them each is."""
 
-def unravel_index(flat: ArrayLike, shape: int | Sequence[int]) -> list[Tensor]:
+def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
+    """The different elements."""
+
+def unpackbits(a: ArrayLike, axis: Axes = None, count: ArrayLike = None, bitorder: ArrayLike = 'big') -> Tensor:
+    """The bits of bytes."""
+
+def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> list[Tensor]:
     """The indices along each axis of flat indices into a shape."""
 
 def unstack(x: ArrayLike, axis: int = 0) -> list[Tensor]:
     """The slices along an axis, which disappears."""
 
-def unwrap(x: ArrayLike, axis: int = -1) -> Tensor:
-    """Changes jumps of more than half a period into their complements, along an axis."""
+def unwrap(p: ArrayLike, discont: ArrayLike = None, axis: Axes = -1, period: ArrayLike = 6.283185307179586) -> Tensor:
+    """Angles without jumps: where neighbours differ by more than half a period, whole periods are added."""
 
-def vander(x: ArrayLike, n: int | None = None, increasing: bool = False) -> Tensor:
+def vander(x: ArrayLike, N: int | None = None, increasing: _bool = False) -> Tensor:
     """Powers of a vector as columns, highest first unless `increasing`."""
 
-def var(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
+def var(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: _bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
     """Variances."""
 
-def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The inner product of all elements."""
+def vdot(a: ArrayLike, b: ArrayLike, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """The product of all elements. They are summed in f32 at least whatever `precision` says; the result has the preferred type."""
 
-def vecdot(a: ArrayLike, b: ArrayLike, axis: int = -1) -> Tensor:
-    """Inner products along an axis, after broadcasting."""
+def vecdot(x1: ArrayLike, x2: ArrayLike, axis: Axes = -1, *, precision: ArrayLike = None, preferred_element_type: ArrayLike = None) -> Tensor:
+    """Products of vectors along an axis."""
 
 def vecmat(x: ArrayLike, a: ArrayLike) -> Tensor:
     """Vectors times matrices, after broadcasting."""
 
-def vectorize(f: Callable[..., Any], *, excluded: Sequence[int] = ()) -> Callable[..., Any]:
-    """A function of numbers as one of arrays, which are broadcast."""
+def vectorize(pyfunc: ArrayLike, *, excluded: Sequence[int] = (), signature: ArrayLike = None) -> Callable[..., Any]:
+    """A function of numbers as one of arrays, which are broadcast; with a signature such as "(n),(n)->()", one of arrays of fewer axes."""
 
-def vsplit(x: ArrayLike, parts: int) -> list[Tensor]:
-    """Equal parts along the first axis."""
+def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Tensor]:
+    """`split` along axis 0."""
 
-def vstack(xs: Sequence[ArrayLike]) -> Tensor:
-    """Joins rows."""
+def vstack(tup: ArrayLike, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Arrays beside each other."""
 
-def where(condition: ArrayLike, x: ArrayLike = None, y: ArrayLike = None) -> Any:
+def where(condition: ArrayLike, x: ArrayLike = None, y: ArrayLike = None, *, size: int | None = None, fill_value: ArrayLike = None) -> Any:
     """Elements of x where the condition holds, of y elsewhere; or the places where it holds."""
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = 'float32') -> Tensor:
     """Zeros."""
 
-def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
+def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
     """Zeros of a shape and type."""

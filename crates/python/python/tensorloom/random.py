@@ -17,8 +17,10 @@ def _shape(shape, *arrays):
     return np.broadcast_shapes(*(tuple(getattr(a, "shape", ())) for a in arrays))
 
 
-def key(seed):
-    """The key of a seed."""
+def key(seed, *, impl=None):
+    """The key of a seed. The generator is Threefry, JAX's own default."""
+    if impl not in (None, "threefry2x32"):
+        raise ValueError(f"impl {impl!r}; keys are those of \"threefry2x32\"")
     return _table["key"](int(seed) % 2**64)
 
 
@@ -30,9 +32,9 @@ def key_data(key):
     return key
 
 
-def wrap_key_data(data):
+def wrap_key_data(key_bits_array, *, impl=None):
     """The key of two numbers."""
-    return _asarray(data, "uint32")
+    return _asarray(key_bits_array, "uint32")
 
 
 def clone(key):
@@ -82,12 +84,12 @@ def randint(key, shape, minval, maxval, dtype="int32"):
     return _table["randint"](key, _shape(shape), dtype, int(minval), int(maxval))
 
 
-def bernoulli(key, p=0.5, shape=None):
+def bernoulli(key, p=0.5, shape=None, *, mode=None):
     """True with a probability."""
     return _table["bernoulli"](key, _shape(shape, p), p)
 
 
-def categorical(key, logits, axis=-1, shape=None, replace=True):
+def categorical(key, logits, axis=-1, shape=None, replace=True, *, mode=None):
     """Indices along an axis, each with the probability of its logit."""
     logits = _asarray(logits)
     axis %= logits.ndim
@@ -122,7 +124,7 @@ def permutation(key, x, axis=0, independent=False):
     return _table["shuffle"](key, x, axis)
 
 
-def choice(key, a, shape=(), replace=True, p=None, axis=0):
+def choice(key, a, shape=(), replace=True, p=None, axis=0, *, mode=None):
     """Entries of an array, or numbers below `a`."""
     from . import numpy as tnp
 
@@ -139,7 +141,7 @@ def exponential(key, shape=(), dtype="float32"):
     return _table["exponential"](key, _shape(shape), dtype)
 
 
-def gumbel(key, shape=(), dtype="float32"):
+def gumbel(key, shape=(), dtype="float32", *, mode=None):
     """Numbers of Gumbel's distribution."""
     return _table["gumbel"](key, _shape(shape), dtype)
 
@@ -169,33 +171,48 @@ def rademacher(key, shape=(), dtype="int32"):
     return _table["rademacher"](key, _shape(shape), dtype)
 
 
-def _one(name, what, own="float32"):
-    f = _table[name]
-
-    def run(key, a, shape=None, dtype=own):
-        return f(key, _shape(shape, a), dtype, a)
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"Numbers of the {what} distribution with this parameter."
-    return run
-
-
-def _two(name, what, own="float32"):
-    f = _table[name]
-
-    def run(key, a, b, shape=None, dtype=own):
-        return f(key, _shape(shape, a, b), dtype, a, b)
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"Numbers of the {what} distribution with these parameters."
-    return run
+def _drawn(name, what, parameters, own="float32"):
+    """A function of a key, the parameters of a distribution, a shape and a type; `parameters` are names, with numbers where they have them."""
+    names = [p.partition("=")[0] for p in parameters.split()]
+    env = {"_f": _table[name], "_shape": _shape}
+    # In the order of JAX; the table has the parameters behind shape and type.
+    head = ", ".join(["key", *parameters.split(), "shape=None", f"dtype={own!r}"])
+    exec(f"def {name}({head}):\n    return _f(key, _shape(shape, {', '.join(names)}), dtype, {', '.join(names)})", env)
+    made = env[name]
+    made.__module__ = __name__
+    made.__doc__ = f"Numbers of the {what} distribution."
+    return made
 
 
-gamma, loggamma = _one("gamma", "gamma"), _one("loggamma", "gamma (their logarithms)")
-chisquare, pareto, t = _one("chisquare", "chi-square"), _one("pareto", "Pareto"), _one("t", "Student")
-poisson, geometric = _one("poisson", "Poisson", "int32"), _one("geometric", "geometric", "int32")
-beta, weibull_min = _two("beta", "beta"), _two("weibull_min", "Weibull")
-binomial = _two("binomial", "binomial", "float32")
+gamma, loggamma = _drawn("gamma", "gamma", "a"), _drawn("loggamma", "gamma (their logarithms)", "a")
+chisquare, pareto, t = _drawn("chisquare", "chi-square", "df"), _drawn("pareto", "Pareto", "b"), _drawn("t", "Student", "df")
+poisson, geometric = _drawn("poisson", "Poisson", "lam", "int32"), _drawn("geometric", "geometric", "p", "int32")
+beta, weibull_min = _drawn("beta", "beta", "a b"), _drawn("weibull_min", "Weibull", "scale concentration")
+binomial, lognormal = _drawn("binomial", "binomial", "n p"), _drawn("lognormal", "log-normal", "sigma=1.0")
+rayleigh, wald, f = _drawn("rayleigh", "Rayleigh", "scale"), _drawn("wald", "inverse normal", "mean"), _drawn("f", "F", "dfnum dfden")
+triangular, generalized_normal = _drawn("triangular", "triangular", "left mode right"), _drawn("generalized_normal", "generalised normal", "p")
+double_sided_maxwell = _drawn("double_sided_maxwell", "two-sided Maxwell", "loc scale")
+
+
+def ball(key, d, p=2, shape=(), dtype="float32"):
+    """Points of the unit ball of a norm."""
+    return _table["ball"](key, d, p, _shape(shape), dtype)
+
+
+def orthogonal(key, n, shape=(), dtype="float32"):
+    """Orthogonal matrices."""
+    return _table["orthogonal"](key, n, _shape(shape), dtype)
+
+
+def multinomial(key, n, p, *, shape=None, dtype="float32"):
+    """How often each of several cases comes in n draws."""
+    p = _asarray(p)
+    return _table["multinomial"](key, tuple(p.shape) if shape is None else _shape(shape), dtype, n, p)
+
+
+def shuffle(key, x, axis=0):
+    """The entries of an array in random order."""
+    return _table["shuffle"](key, x, axis)
 
 
 def dirichlet(key, alpha, shape=None, dtype="float32"):

@@ -3,8 +3,12 @@
 import builtins as _builtins
 import functools as _functools
 
+from ._keys import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+
 # What was registered: a class, and the two functions that take an object apart and make it again.
 _classes = {}
+# Classes that name their children, and the function from an object to the keys.
+_named = {}
 
 
 class _Maker:
@@ -31,6 +35,7 @@ class TreeDef:
     def __init__(self, kind, aux, children):
         self.kind, self.aux, self.children = kind, aux, children
         self.num_leaves = 1 if kind is _LEAF else _builtins.sum(c.num_leaves for c in children)
+        self.num_nodes = 1 + _builtins.sum(c.num_nodes for c in children)
 
     def unflatten(self, leaves):
         """The tree of this structure with these leaves."""
@@ -156,14 +161,35 @@ def map(f, tree, *rest, is_leaf=None):  # noqa: A001
     return treedef.unflatten([f(*xs) for xs in zip(first, *others)])
 
 
-def reduce(f, tree, initial=None, is_leaf=None):
-    """Folds the leaves of a tree."""
+def reduce(function, tree, *initializer, is_leaf=None, **named):
+    """Folds the leaves of a tree, from an initial value if one is given."""
+    if named:
+        initializer = (named.pop("initializer"),) if "initializer" in named else initializer
+        if named:
+            raise TypeError(f"reduce has no argument {next(iter(named))!r}")
     items = leaves(tree, is_leaf)
-    if initial is None:
-        if not items:
-            raise TypeError("a tree without leaves and no initial value")
-        initial, items = items[0], items[1:]
-    return _functools.reduce(f, items, initial)
+    if not items and not initializer:
+        raise TypeError("a tree without leaves and no initial value")
+    return _functools.reduce(function, items, *initializer)
+
+
+def broadcast(prefix_tree, full_tree, is_leaf=None):
+    """A tree like `full_tree` whose leaves are those of `prefix_tree`, which ends where it may."""
+    out = []
+    treedef = _prefixed(prefix_tree, full_tree, is_leaf, out)
+    return treedef.unflatten(out)
+
+
+def _prefixed(prefix, full, is_leaf, out):
+    node = None if is_leaf is not None and is_leaf(prefix) else _open(prefix)
+    if node is None:
+        treedef = structure(full)
+        out.extend([prefix] * treedef.num_leaves)
+        return treedef
+    below = _open(full)
+    if below is None or below[:2] != node[:2] or len(below[2]) != len(node[2]):
+        raise ValueError(f"tree.broadcast: a tree is {structure(prefix)._text()} where another is {structure(full)._text()}")
+    return TreeDef(node[0], node[1], [_prefixed(p, f, is_leaf, out) for p, f in zip(node[2], below[2])])
 
 
 def all(tree, is_leaf=None):  # noqa: A001
@@ -183,9 +209,21 @@ def _paths(x, is_leaf, path, into):
         into.append((path, x))
         return
     kind, aux, children = node
-    names = aux if kind is dict else getattr(kind, "_fields", range(len(children)))
-    for n, c in zip(names, children):
+    for n, c in zip(_child_keys(x, kind, aux, len(children)), children):
         _paths(c, is_leaf, (*path, n), into)
+
+
+def _child_keys(x, kind, aux, count):
+    """What leads from a node to each of its children."""
+    if kind is dict:
+        return [DictKey(k) for k in aux]
+    if kind in _named:
+        return _named[kind](x)
+    if kind in _classes:
+        return [FlattenedIndexKey(i) for i in range(count)]
+    if hasattr(kind, "_fields"):
+        return [GetAttrKey(n) for n in kind._fields]
+    return [SequenceKey(i) for i in range(count)]
 
 
 def leaves_with_path(tree, is_leaf=None):
@@ -214,6 +252,29 @@ def register_node(kind, flatten_func, unflatten_func):
     _classes[kind] = (flatten_func, unflatten_func)
 
 
+def register_node_with_keys(kind, flatten_with_keys, unflatten_func, flatten_func=None):
+    """As `register_node`, where `flatten_with_keys(x)` gives pairs of a key and a child, and a static part."""
+
+    def apart(x):
+        children, aux = flatten_with_keys(x)
+        return tuple(c for _, c in children), aux
+
+    register_node(kind, flatten_func or apart, unflatten_func)
+    _named[kind] = lambda x: [k for k, _ in flatten_with_keys(x)[0]]
+
+
+def register_node_with_keys_class(kind):
+    """The same for a class with the methods `tree_flatten_with_keys` and `tree_unflatten`; a decorator."""
+    register_node_with_keys(kind, lambda x: x.tree_flatten_with_keys(), kind.tree_unflatten)
+    return kind
+
+
+def register_static(kind):
+    """Makes objects of a class trees without leaves: they are part of a structure, and of a program; a decorator."""
+    register_node(kind, lambda x: ((), x), lambda x, _: x)
+    return kind
+
+
 def register_node_class(kind):
     """The same for a class with the methods `tree_flatten` and `tree_unflatten`; a decorator."""
     register_node(kind, lambda x: x.tree_flatten(), kind.tree_unflatten)
@@ -232,4 +293,5 @@ def register_dataclass(kind, data_fields=None, meta_fields=None):
         return kind(**dict(zip(data, children)), **dict(zip(meta, aux)))
 
     register_node(kind, lambda x: (tuple(getattr(x, n) for n in data), tuple(getattr(x, n) for n in meta)), made)
+    _named[kind] = lambda x: [GetAttrKey(n) for n in data]
     return kind

@@ -9,6 +9,26 @@ from . import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor
 
 
 
+class DictKey:
+    """A key of a dict."""
+
+    field: Any
+
+class FlattenedIndexKey:
+    """A place among the children of an object that doesn't name them."""
+
+    field: Any
+
+class GetAttrKey:
+    """An attribute of an object."""
+
+    field: Any
+
+class SequenceKey:
+    """A place in a list or tuple."""
+
+    field: Any
+
 class TreeDef:
     """The structure of a tree."""
 
@@ -26,6 +46,9 @@ class TreeDef:
 
 def all(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Tensor:
     """Whether every leaf of a tree is true."""
+
+def broadcast(prefix_tree: ArrayLike, full_tree: ArrayLike, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """A tree like `full_tree` whose leaves are those of `prefix_tree`, which ends where it may."""
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeDef]:
     """The leaves of a tree, and its structure."""
@@ -45,8 +68,8 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], b
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """As `map`, with the keys that lead to a place as the first argument."""
 
-def reduce(f: Callable[..., Any], tree: Any, initial: Any = None, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Folds the leaves of a tree."""
+def reduce(function: ArrayLike, tree: Any, *initializer: Any, is_leaf: Callable[[Any], bool] | None = None, **named: Any) -> Any:
+    """Folds the leaves of a tree, from an initial value if one is given."""
 
 def register_dataclass(kind: Any, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None) -> Any:
     """The same for a dataclass, whose fields are children unless `meta_fields` names them."""
@@ -56,6 +79,15 @@ def register_node(kind: Any, flatten_func: Callable[[Any], Any], unflatten_func:
 
 def register_node_class(kind: Any) -> Any:
     """The same for a class with the methods `tree_flatten` and `tree_unflatten`; a decorator."""
+
+def register_node_with_keys(kind: Any, flatten_with_keys: ArrayLike, unflatten_func: Callable[[Any, Any], Any], flatten_func: Callable[[Any], Any] | None = None) -> None:
+    """As `register_node`, where `flatten_with_keys(x)` gives pairs of a key and a child, and a static part."""
+
+def register_node_with_keys_class(kind: Any) -> Any:
+    """The same for a class with the methods `tree_flatten_with_keys` and `tree_unflatten`; a decorator."""
+
+def register_static(kind: Any) -> Any:
+    """Makes objects of a class trees without leaves: they are part of a structure, and of a program; a decorator."""
 
 def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeDef:
     """The structure of a tree."""

@@ -1,5 +1,5 @@
 //! Few-bit storage: `dequantize` reads packed weights, `quantize_blocks` writes them, `fake_quantize` does both and has a
-//! derivative. Formats and the meaning of their bits are in [`format`].
+//! derivative. Formats and the meaning of their bits are in [`mod@format`].
 //!
 //! All three are composites: their bodies say in plain ops what every bit means, so they are batched, fused and run anywhere;
 //! a backend that claims products of packed weights never writes the wide ones to memory. Numbers are decoded in f32 and
