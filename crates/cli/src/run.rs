@@ -289,10 +289,15 @@ pub(crate) fn load(source: &Source) -> Result<Model, Usage> {
 /// Models are directories or GGUF files.
 fn check_source(dir: &str) -> Result<(), Usage> {
     let path = Path::new(dir);
-    match path.is_dir() || models::gguf::is_gguf(path) {
-        true => Ok(()),
-        false => Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory, or a .gguf file"))),
-    }
+    let what = match (path.is_dir(), models::gguf::is_gguf(path)) {
+        (_, true) => return Ok(()),
+        (true, _) if ["config.json", "adapter_config.json"].iter().any(|file| path.join(file).exists()) => {
+            return Ok(());
+        }
+        (true, _) => "no config.json in it",
+        (false, _) => "not a directory",
+    };
+    Err(Usage(format!("{dir}: {what}; give a HuggingFace model directory, or a .gguf file")))
 }
 
 /// An adapter's base with the adapter merged into it.
@@ -355,6 +360,13 @@ pub(crate) fn eval(args: &Eval) -> Result<Outcome, Usage> {
 }
 
 impl Choosing {
+    /// Whether something is asked for beside the most probable token.
+    fn changes_logits(&self) -> bool {
+        let numbers =
+            [self.temperature, self.top_p, self.min_p, self.typical, self.repetition, self.presence, self.frequency];
+        self.top_k.is_some() || numbers.iter().any(Option::is_some)
+    }
+
     /// The most probable token unless there is a text to continue, or something is asked for that draws.
     pub(crate) fn sampling(&self, text: bool) -> Result<Sampling, Usage> {
         let shares = [self.top_p, self.min_p, self.typical];
@@ -395,10 +407,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
             let dir = Path::new(&args.source.dir);
             check_source(&args.source.dir)?;
             let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
-            let mut ids = tokenizer.prompt(text).map_err(usage)?;
-            if ids.is_empty() {
-                ids.extend(tokenizer.end());
-            }
+            let ids = or_end(tokenizer.prompt(text).map_err(usage)?, &tokenizer);
             (ids, Some(tokenizer))
         }
         ([], None) => return Err(Usage("`--prompt TEXT` or `--ids 1,5,7` is missing".into())),
@@ -437,7 +446,10 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     }
     let constraint = constraint(args, tokenizer.as_ref())?;
     let draft = match &args.draft {
-        Some(dir) => Some(Model::load(Path::new(dir), args.source.dtype).map_err(usage)?),
+        Some(dir) => {
+            check_source(dir)?;
+            Some(Model::load(Path::new(dir), args.source.dtype).map_err(usage)?)
+        }
         None => None,
     };
     let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
@@ -471,6 +483,9 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     if let (Some(comm), Err(e)) = (&ranks, &found) {
         comm.abort(&e.to_string());
     }
+    if let (true, Some(_), Err(_)) = (show, &args.prompt, &found) {
+        outln!();
+    }
     let found = found.map_err(usage)?;
     if !speaks {
         return Ok(Outcome::Clean);
@@ -493,6 +508,11 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         errln!("first token after {first:.3} s ({prompt:.3} s in the prompt)");
     }
     Ok(Outcome::Clean)
+}
+
+/// Ids to continue: nothing is the end of a text.
+fn or_end(ids: Vec<i32>, tokenizer: &Tokenizer) -> Vec<i32> {
+    if ids.is_empty() { tokenizer.end().into_iter().collect() } else { ids }
 }
 
 /// What a model writes that reads one thing and writes another; tokens are drawn only where that is asked for.
@@ -585,6 +605,12 @@ fn search(
     if args.regex.is_some() || args.schema.is_some() || args.draft.is_some() {
         return Err(Usage("`--beams` goes without `--regex`, `--schema` and `--draft`".into()));
     }
+    if args.choosing.changes_logits() {
+        return Err(Usage(
+            "`--beams` follows the texts that are most probable as the model says: leave out temperature, shares and penalties"
+                .into(),
+        ));
+    }
     let sizes = SlotSizes { rows: beams.max(2), context: prompt.len() + most, prefixes: 0, ..SlotSizes::default() };
     let mut slots = Slots::new(Arc::new(model), &[], sizes, backend).map_err(usage)?;
     let wanted = Beams { count: beams, most, length_penalty: 1.0, ends: ends.clone() };
@@ -635,7 +661,7 @@ fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
         } else {
             tokenizer.prompt(line)
         };
-        prompts.push(ids.map_err(|e| fault(&e.to_string()))?);
+        prompts.push(or_end(ids.map_err(|e| fault(&e.to_string()))?, &tokenizer));
     }
     if prompts.is_empty() {
         return Err(Usage(format!("{file}: no prompts in it")));

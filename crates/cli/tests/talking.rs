@@ -78,7 +78,23 @@ fn generation_has_many_ways() {
     let penalised =
         ["--repetition", "1.5", "--presence", "1", "--frequency", "0.5", "--min-p", "0.05", "--typical", "0.9"];
     good(&[&["generate", dir, "--prompt", "Once", "--max-new", "8"], &penalised[..]].concat());
+    // Nothing to continue is a text from its beginning, alone and among others.
+    let file = trained.0.join("prompts.jsonl").to_string_lossy().into_owned();
+    std::fs::write(&file, "{\"prompt\": \"\"}\n{\"prompt\": \"Once\"}\n").expect("written");
+    let all = text(&good(&["generate", dir, "--prompts", &file, "--greedy", "--max-new", "12"]).stdout);
+    let all: Vec<serde_json::Value> = all.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let begun = text(&good(&["generate", dir, "--prompt", "", "--greedy", "--max-new", "12"]).stdout);
+    assert_eq!(all[0]["text"].as_str().map(str::trim_end), Some(begun.trim_end()));
+    assert_eq!(format!("Once{}", all[1]["text"].as_str().unwrap_or("")).trim_end(), plain.trim_end());
     refused(&["generate", dir, "--prompt", "x", "--regex", "("], &["expression"]);
+    for option in ["--temperature", "--top-p", "--min-p", "--typical", "--repetition", "--presence", "--frequency"] {
+        refused(&["generate", dir, "--prompt", "x", "--beams", "2", option, "0.5"], &["--beams"]);
+    }
+    refused(&["generate", dir, "--prompt", "x", "--beams", "2", "--top-k", "5"], &["--beams"]);
+    let empty = trained.0.join("checkpoints").to_string_lossy().into_owned();
+    refused(&["generate", &empty, "--prompt", "x"], &["config.json"]);
+    refused(&["generate", dir, "--prompt", "x", "--draft", &empty], &["config.json"]);
+    refused(&["generate", dir, "--prompt", "x", "--draft", "nowhere"], &["nowhere", "not a directory"]);
     refused(&["generate", dir, "--ids", "1", "--regex", "a"], &["--prompt"]);
     refused(&["generate", dir, "--prompt", "x", "--out", "y"], &["--prompts"]);
     refused(&["generate", dir, "--prompt", "x", "--module", "nowhere.module"], &["nowhere"]);

@@ -38,6 +38,6 @@ pub use backend::Cpu;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
 pub use mapped::Mapped;
-pub use memory::HostBuffer;
+pub use memory::{HostBuffer, give_back_freed};
 pub use overlap::needed;
 pub use thresholds::{Threshold, thresholds};

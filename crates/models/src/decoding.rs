@@ -140,14 +140,15 @@ impl Decoding<'_> {
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
-            None if self.guesses => Step::cached(self, count, all)?,
             None => {
                 // One program makes room for the next, which goes on in its caches.
-                if let Some(last) = self.steps.iter().find(|step| step.holds) {
-                    self.held = Some(last.caches());
+                if !self.guesses {
+                    self.held = self.steps.iter().find(|step| step.holds).map(Step::caches).or(self.held.take());
+                    self.steps.clear();
                 }
-                self.steps.clear();
-                Step::cached(self, count, all)?
+                let step = Step::cached(self, count, all)?;
+                cpu::give_back_freed();
+                step
             }
         };
         self.held = None;

@@ -13,7 +13,7 @@ use axum::response::Response;
 use models::Sampling;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
@@ -63,8 +63,13 @@ pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kin
             vec![Prompt::Text(text)]
         }
     };
-    let mut encoded = Vec::new();
+    let (mut encoded, mut echoes) = (Vec::new(), Vec::new());
     for prompt in prompts {
+        echoes.push(match &prompt {
+            _ if !ask.echo => String::new(),
+            Prompt::Ids(ids) => engine.tokenizer.decode(ids).map_err(bad)?,
+            Prompt::Text(text) => text.clone(),
+        });
         let ids = match prompt {
             Prompt::Ids(ids) => ids,
             Prompt::Text(text) if kind == Kind::Chat => engine.tokenizer.encode(&text).map_err(bad)?,
@@ -91,6 +96,7 @@ pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kin
             let most = ask.most.unwrap_or(usual).min(room);
             // The last token may be followed by an end.
             let (events, heard) = mpsc::channel(most + 2);
+            let enough = Arc::new(AtomicBool::new(false));
             let seed = ask.sampling.seed.wrapping_add((p * ask.choices + choice) as u64);
             let job = Job {
                 prompt: prompt.clone(),
@@ -102,10 +108,11 @@ pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kin
                 logprobs: ask.logprobs,
                 constraint: constraint.clone(),
                 events,
+                enough: enough.clone(),
                 arrived,
             };
             submit(app, engine, Task::Generate(Box::new(job)))?;
-            streams.push(heard);
+            streams.push(Choice::new(app, entry, (heard, enough), echoes[p].clone(), &ask));
         }
     }
     let about = About {
@@ -116,12 +123,11 @@ pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kin
         prompt_tokens: encoded.iter().map(Vec::len).sum(),
     };
     if ask.stream {
-        return Ok(streamed(app, entry, about, &ask, streams));
+        return Ok(streamed(app, about, &ask, streams));
     }
     let mut choices = Vec::new();
     let mut new = 0;
-    for (index, events) in streams.into_iter().enumerate() {
-        let mut choice = Choice::new(app, entry, events, &ask);
+    for (index, mut choice) in streams.into_iter().enumerate() {
         let mut text = String::new();
         let mut told = Vec::new();
         let finish = loop {
@@ -299,6 +305,9 @@ struct Choice {
     app: Arc<App>,
     engine: usize,
     events: mpsc::Receiver<Event>,
+    enough: Arc<AtomicBool>,
+    /// What is shown before everything else.
+    echo: String,
     ids: models::TextStream<Arc<models::Tokenizer>>,
     stops: Stops,
     /// Tokens whose text is not shown yet.
@@ -308,15 +317,26 @@ struct Choice {
 }
 
 impl Choice {
-    fn new(app: &Arc<App>, entry: &Entry, events: mpsc::Receiver<Event>, ask: &Ask) -> Choice {
+    fn new(
+        app: &Arc<App>,
+        entry: &Entry,
+        (events, enough): (mpsc::Receiver<Event>, Arc<AtomicBool>),
+        echo: String,
+        ask: &Ask,
+    ) -> Choice {
         let tokenizer = app.served.engines[entry.engine].tokenizer.clone();
         let ids = models::TextStream::new(tokenizer);
-        let stops = Stops::new(ask.stop.clone());
-        Choice { app: app.clone(), engine: entry.engine, events, ids, stops, held: Vec::new(), tokens: 0, shown: 0 }
+        let (stops, held) = (Stops::new(ask.stop.clone()), Vec::new());
+        Choice { app: app.clone(), engine: entry.engine, events, enough, echo, ids, stops, held, tokens: 0, shown: 0 }
     }
 
     /// Waits for what comes next. After a piece with an end nothing comes.
     async fn next(&mut self) -> std::result::Result<Piece, String> {
+        if !self.echo.is_empty() {
+            let text = std::mem::take(&mut self.echo);
+            self.shown += text.chars().count();
+            return Ok(Piece { text, told: Vec::new(), finish: None });
+        }
         match self.events.recv().await {
             None => Err("the model is gone".into()),
             Some(Event::Failed(reason)) => Err(reason),
@@ -338,6 +358,7 @@ impl Choice {
                 let told = if text.is_empty() && !stopped { Vec::new() } else { std::mem::take(&mut self.held) };
                 if stopped {
                     // Whoever computes for this choice finds out at the next token.
+                    self.enough.store(true, Ordering::Release);
                     self.events.close();
                 }
                 Ok(Piece { text, told, finish: stopped.then_some(Finish::Stop) })
@@ -395,9 +416,8 @@ fn finite(x: f64) -> f64 {
 }
 
 /// An answer in server-sent events.
-fn streamed(app: &Arc<App>, entry: &Entry, about: About, ask: &Ask, streams: Vec<mpsc::Receiver<Event>>) -> Response {
+fn streamed(app: &Arc<App>, about: About, ask: &Ask, choices: Vec<Choice>) -> Response {
     let (writer, body) = chunks::pair(app.limits.patience);
-    let choices: Vec<Choice> = streams.into_iter().map(|events| Choice::new(app, entry, events, ask)).collect();
     let (usage, logprobs, app) = (ask.usage, ask.logprobs.is_some(), app.clone());
     tokio::spawn(async move {
         if pump(&writer, &about, choices, usage, logprobs).await == Err(Lost::Slow) {

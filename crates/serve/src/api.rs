@@ -66,6 +66,8 @@ pub(crate) struct Ask {
     pub(crate) usage: bool,
     pub(crate) logprobs: Option<usize>,
     pub(crate) ignore_end: bool,
+    /// Whether an answer begins with its prompt.
+    pub(crate) echo: bool,
     pub(crate) format: Format,
 }
 
@@ -165,6 +167,13 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
         },
         false => whole(body, "logprobs", 0, 20)?,
     };
+    let echo = flag(body, "echo")?;
+    if echo && chat {
+        return Err(Fault::of("echo", "`echo` is for `/v1/completions`; leave it out"));
+    }
+    if echo && logprobs.is_some() {
+        return Err(Fault::of("echo", "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`"));
+    }
     let usage = given(body, "stream_options").and_then(|options| options.get("include_usage")?.as_bool());
     Ok(Ask {
         model: text(body, "model")?,
@@ -177,6 +186,7 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
         usage: usage.unwrap_or(false),
         logprobs: logprobs.map(|n| n as usize),
         ignore_end: flag(body, "ignore_eos")?,
+        echo,
         format: format(body)?,
     })
 }

@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) logprobs: Option<usize>,
     pub(crate) constraint: Option<Constraint>,
     pub(crate) events: mpsc::Sender<Event>,
+    /// Set by who listens before it hears no more because it has all that it wants.
+    pub(crate) enough: Arc<AtomicBool>,
     pub(crate) arrived: Instant,
 }
 
@@ -182,7 +184,7 @@ impl Engine {
                 }
             }
             Task::Generate(job) if job.events.is_closed() => {
-                count(&self.metrics.abandoned, 1);
+                self.gone(&job);
                 drop(job);
             }
             Task::Generate(job) => match self.slots.begin(&job.prompt, job.adapter) {
@@ -200,7 +202,7 @@ impl Engine {
     fn advance(&mut self) {
         let Some(job) = self.prompt.take() else { return };
         if job.events.is_closed() {
-            count(&self.metrics.abandoned, 1);
+            self.gone(&job);
             return self.slots.cancel();
         }
         let joined = match self.slots.advance() {
@@ -235,7 +237,7 @@ impl Engine {
         // Nobody computes for those who left.
         for row in (0..self.rows.len()).rev() {
             if self.rows[row].job.events.is_closed() {
-                count(&self.metrics.abandoned, 1);
+                self.gone(&self.rows[row].job);
                 self.leave(row);
             }
         }
@@ -300,7 +302,7 @@ impl Engine {
         growing.next = id;
         // A channel that is full or closed belongs to a client that no longer listens.
         if job.events.try_send(Event::Token { id, logprob }).is_err() {
-            count(&self.metrics.abandoned, 1);
+            self.gone(&self.rows[row].job);
             return true;
         }
         if job.constraint.as_ref().is_some_and(Constraint::is_over) {
@@ -312,6 +314,13 @@ impl Engine {
             return true;
         }
         false
+    }
+
+    /// Nobody listens any more: a client left, or found what it wanted.
+    fn gone(&self, job: &Job) {
+        if !job.enough.load(Ordering::Acquire) {
+            count(&self.metrics.abandoned, 1);
+        }
     }
 
     fn leave(&mut self, row: usize) {

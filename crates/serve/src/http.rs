@@ -149,6 +149,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", any(chat))
         .route("/v1/embeddings", any(embeddings))
         .fallback(nothing)
+        .method_not_allowed_fallback(other_method)
         .with_state(app)
 }
 
@@ -266,6 +267,11 @@ async fn nothing(State(app): State<Arc<App>>, request: Request) -> Response {
         request.uri().path()
     );
     answered(&app, Err(Fault::new(404, what)))
+}
+
+async fn other_method(State(app): State<Arc<App>>, request: Request) -> Response {
+    let what = format!("{} {}: only GET is answered here", request.method(), request.uri().path());
+    answered(&app, Err(Fault::new(405, what)))
 }
 
 fn answered(app: &App, found: Parsed<Response>) -> Response {

@@ -6,7 +6,7 @@ use ir::ops::{Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::{Build, Builder, DType, Graph, Node, Op, Shape, Value, Values};
 
 /// Slices that are at least so many times smaller than what they are written into.
-const SMALLER: usize = 4;
+const SMALLER: usize = 2;
 
 /// Rewrites updates of `replaced` pairs of an input and an output.
 pub(crate) fn updates(graph: &Graph, replaced: &[(usize, usize)], overwrites: &dyn Fn(&Op) -> bool) -> Result<Graph> {

@@ -121,7 +121,7 @@ impl<T: HasKernels> Run<'_, T> {
                         ..Tile::EMPTY
                     };
                     self.row_of_tiles(region, tile, height, k0, &cols, c_at, i == 0);
-                    if plan.tiled && k0 + depth == k {
+                    if plan.tiled && !plan.late && k0 + depth == k {
                         let (row0, col0) = (rows.start + i, cols.start);
                         let (acc, row_stride) = (c_at, c.row as usize);
                         let tile = Finished { batch, row0, col0, rows: height, cols: cols.len(), acc, row_stride };
@@ -183,6 +183,11 @@ impl<T: HasKernels> Run<'_, T> {
                         + rows.start as isize * layout.row
                         + cols.start as isize;
                     Destination { at: c.cast::<T>().offset(offset), row: layout.row, accumulate, reused: false }
+                }
+                _ if plan.late => {
+                    let row = self.late_row();
+                    let at = self.late().add(rows.start * row + cols.start);
+                    Destination { at, row: row as isize, accumulate: false, reused: false }
                 }
                 _ => Destination {
                     at: self.part(region.part).add(plan.scratch.tile).cast(),

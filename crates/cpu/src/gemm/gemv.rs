@@ -5,11 +5,13 @@
 //! Two orders, by the matrix's unit stride:
 //! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1, a sum in f64 beside it for long k;
 //! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree; long ones in blocks, which
-//!   are added up in f64.
+//!   are added up in f64. Rows of large matrices are read one after another.
 
 use half::{bf16, f16};
 use ir::DType;
 
+#[cfg(target_arch = "x86_64")]
+use super::evens;
 use super::finish::{Finished, finish};
 use super::kernel::HasKernels;
 use super::pack::widen;
@@ -34,6 +36,9 @@ const BYTES: usize = 2048;
 pub(super) const CHAIN: usize = 64;
 /// Bytes of a matrix that are asked for before their turn: what fetches by itself stops at the end of each page.
 const AHEAD: usize = 6 << 10;
+/// Bytes of a part of a matrix beyond which its rows are read one after another: memory gives one stream up to twice as fast as two
+/// that take turns. Two rows share the vector, which pays where caches have them.
+const STREAMED: usize = 1 << 18;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemv.chunk", CHUNK, "results: beyond, they are computed in chunks"),
@@ -41,18 +46,23 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemv.sums", SUMS * 16, "depth: from here a dot product has several vectors of sums"),
     Threshold::new("gemv.along", 2 * ALONG, "depth of dot products: beyond, blocks are added up in f64"),
     Threshold::new("gemv.bytes", BYTES, "depth of a product of i8: beyond, the vector is taken in parts"),
+    Threshold::new(
+        "gemv.streamed",
+        STREAMED / 4,
+        "elements of a part of a matrix in f32: beyond, rows are read one by one",
+    ),
     Threshold::new("gemv.chain", 2 * CHAIN, "depth of combinations of rows: beyond, blocks are added up in f64"),
 ];
 
 /// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
 pub(crate) struct Product<T> {
-    x: *const T,
-    matrix: *const u8,
-    along_k: isize,
-    along_y: isize,
-    y: *mut T,
-    k: usize,
-    n: usize,
+    pub(super) x: *const T,
+    pub(super) matrix: *const u8,
+    pub(super) along_k: isize,
+    pub(super) along_y: isize,
+    pub(super) y: *mut T,
+    pub(super) k: usize,
+    pub(super) n: usize,
 }
 
 /// A vector-matrix (m = 1) or matrix-vector (n = 1) product, alone in the scratch of `part`.
@@ -138,6 +148,7 @@ unsafe fn compute<T: HasKernels>(
             x.cast::<T>()
         } else {
             widen(problem.dtype, x, x_step, wide, k);
+            T::arrange(run.plan.isa, problem.dtype, along_y, wide, k);
             wide.cast_const()
         };
         let (matrix, n, y) = (matrix.offset(start as isize * along_y * size), end - start, y.add(start));
@@ -166,8 +177,14 @@ unsafe fn hand_on<T: HasKernels>(run: &Run<T>, batch: usize, done: Range<usize>,
 
 /// Element types with matrix-vector kernels.
 pub(crate) trait HasGemv: Float {
+    /// Puts a widened vector in the order that [`HasGemv::gemv`] wants for such a matrix.
+    ///
     /// # Safety
-    /// The product's pointers must be good, one of its strides 1, and `isa` available.
+    /// `x` is good for `k` elements, and `isa` available.
+    unsafe fn arrange(_isa: Isa, _dtype: DType, _along_y: isize, _x: *mut Self, _k: usize) {}
+
+    /// # Safety
+    /// The product's pointers must be good, one of its strides 1, its vector arranged if it was widened, and `isa` available.
     unsafe fn gemv(isa: Isa, dtype: DType, product: &Product<Self>);
 }
 
@@ -196,14 +213,15 @@ unsafe fn product<V: Load<S>, S: Copy + Default>(p: &Product<V::Elem>) {
             }
         } else {
             let row = |j: usize| p.matrix.cast::<S>().offset(j as isize * p.along_y);
-            let pairs = p.n / 2 * 2;
+            let streamed = p.n.saturating_mul(p.k).saturating_mul(size_of::<S>()) > STREAMED;
+            let pairs = if streamed { 0 } else { p.n / 2 * 2 };
             for j in (0..pairs).step_by(2) {
                 let [y0, y1] = long_dots::<V, S, 2>(p.x, [row(j), row(j + 1)], p.k);
                 *p.y.add(j) = y0;
                 *p.y.add(j + 1) = y1;
             }
-            if pairs < p.n {
-                [*p.y.add(pairs)] = long_dots::<V, S, 1>(p.x, [row(pairs)], p.k);
+            for j in pairs..p.n {
+                [*p.y.add(j)] = long_dots::<V, S, 1>(p.x, [row(j)], p.k);
             }
         }
     }
@@ -299,7 +317,7 @@ unsafe fn dots<V: Load<S>, S: Copy + Default, const C: usize>(
         let step = SUMS * V::LANES;
         let whole = k / step * step;
         for d in (0..whole).step_by(step) {
-            for c in 0..C {
+            for c in 0..if C > 1 { C } else { 0 } {
                 let next = rows[c].add(d).cast::<u8>().wrapping_add(AHEAD);
                 for line in (0..step * size_of::<S>()).step_by(64) {
                     V::prefetch(next.wrapping_add(line).cast());
@@ -361,10 +379,22 @@ products!(avx512_f32, std::arch::x86_64::__m512, "avx512f,avx512vl,avx512dq,avx5
 products!(avx512_f64, std::arch::x86_64::__m512d, "avx512f,avx512vl,avx512dq,avx512bw");
 
 impl HasGemv for f32 {
+    unsafe fn arrange(isa: Isa, dtype: DType, along_y: isize, x: *mut f32, k: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if (isa, dtype) == (Isa::Avx512, DType::BF16) && along_y != 1 {
+            // SAFETY: the caller's promise is the same.
+            unsafe { evens::arrange(x, k) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (isa, dtype, along_y, x, k);
+    }
+
     unsafe fn gemv(isa: Isa, dtype: DType, p: &Product<f32>) {
         // SAFETY: the caller's promise is the same.
         unsafe {
             match (isa, dtype) {
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, DType::BF16) if p.along_y != 1 => evens::product(p),
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512, DType::BF16) => avx512_f32::<bf16>(p),
                 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,7 @@
 //! Packed elements that are groups of small ones: two bf16, four i8. One instruction multiplies and sums a group.
 
+use super::pack::SIXTEEN;
+
 /// Packs `valid ≤ width` lines of `depth` elements into a panel of groups along k and pads the rest with zeros. As for
 /// `pack_panel`, the strides are those from line to line and in k, in elements.
 ///
@@ -26,8 +28,8 @@ pub(super) static I8_QUADS: Groups = Groups { per: 4, left: x86::raised_quads, r
 /// The lines of a panel that are written together, where k runs along memory.
 const LINES: usize = 4;
 
-/// Groups of a panel, one beside the other for each step of k. `adjacent` writes those of [`LINES`] lines along which k runs: given so many
-/// bytes from line to line and so many steps, it says how many of them it did.
+/// Groups of a panel, one beside the other for each step of k. `adjacent` writes those of up to [`SIXTEEN`] lines along which k runs: given
+/// so many bytes from line to line, lines and steps, it says how many of the steps it did.
 #[inline(always)]
 pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     dst: *mut u32,
@@ -37,7 +39,7 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     valid: usize,
     depth: usize,
     group: impl Fn([S; PER]) -> u32,
-    adjacent: impl Fn(*mut u32, usize, *const u8, isize, usize) -> usize,
+    adjacent: impl Fn(*mut u32, usize, *const u8, isize, usize, usize) -> usize,
 ) {
     let (whole, rest) = (depth / PER, depth % PER);
     let nothing = group([S::default(); PER]);
@@ -57,19 +59,26 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
                 }
             }
         } else {
-            let fours = valid / LINES * LINES;
-            for w in (0..fours).step_by(LINES) {
-                let done = match deep {
-                    1 => adjacent(dst.add(w), width, at(w, 0).cast(), along * size_of::<S>() as isize, whole),
-                    _ => 0,
+            for first in (0..valid).step_by(SIXTEEN) {
+                let lines = SIXTEEN.min(valid - first);
+                let bytes = along * size_of::<S>() as isize;
+                let adjacent = |w: usize, lines: usize, done: usize| match deep {
+                    1 => {
+                        let to = dst.add(done * width + w);
+                        done + adjacent(to, width, at(w, done * PER).cast(), bytes, lines, whole - done)
+                    }
+                    _ => done,
                 };
-                for d in done..whole {
-                    let four: [u32; LINES] = std::array::from_fn(|i| one(w + i, d, PER));
-                    dst.add(d * width + w).cast::<[u32; LINES]>().write_unaligned(four);
+                let (done, fours) = (adjacent(first, lines, 0), lines / LINES * LINES);
+                for w in (first..first + fours).step_by(LINES) {
+                    for d in adjacent(w, LINES, done)..whole {
+                        let four: [u32; LINES] = std::array::from_fn(|i| one(w + i, d, PER));
+                        dst.add(d * width + w).cast::<[u32; LINES]>().write_unaligned(four);
+                    }
                 }
-            }
-            for w in fours..valid {
-                (0..whole).for_each(|d| *dst.add(d * width + w) = one(w, d, PER));
+                for w in first + fours..first + lines {
+                    (done..whole).for_each(|d| *dst.add(d * width + w) = one(w, d, PER));
+                }
             }
         }
         if rest > 0 {
@@ -83,7 +92,8 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::join;
+    use super::super::sixteen;
+    use super::{LINES, join};
     use std::arch::x86_64::*;
 
     /// Eight steps at a time of four lines, bits of `flip` turned over.
@@ -129,8 +139,11 @@ mod x86 {
             ) {
                 // SAFETY: the caller's promise is the same, here and below.
                 unsafe {
-                    let adjacent = |dst: *mut u32, width: usize, src: *const u8, along: isize, steps: usize| {
-                        four_lines(dst, width, src, along, steps, $flip)
+                    let adjacent = |dst: *mut u32, width: usize, src: *const u8, along: isize, lines: usize, steps: usize| {
+                        match lines {
+                            LINES => four_lines(dst, width, src, along, steps, $flip),
+                            _ => sixteen::columns(dst, width, src, along, lines, steps, $flip),
+                        }
                     };
                     join::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group, adjacent)
                 }

@@ -24,6 +24,8 @@
 //! ```
 
 mod block;
+#[cfg(target_arch = "x86_64")]
+mod evens;
 mod finish;
 mod gemv;
 mod groups;
@@ -33,6 +35,8 @@ mod panels;
 mod plan;
 mod problem;
 mod run;
+#[cfg(target_arch = "x86_64")]
+mod sixteen;
 mod tiles;
 pub(crate) mod vector;
 #[cfg(target_arch = "wasm32")]

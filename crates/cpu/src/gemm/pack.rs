@@ -14,6 +14,9 @@ use super::vector::{Float, Vector};
 /// Elements of the temporary block that widened or generated operands pass through.
 pub(super) const TEMP: usize = 8192;
 
+/// Lines of a panel that are transposed together.
+pub(super) const SIXTEEN: usize = 16;
+
 /// Bytes of scratch behind a temporary block: as accumulators, and before that as operands.
 pub(super) const TEMP_BYTES: usize = TEMP * 8 + TEMP * 2;
 
@@ -203,13 +206,19 @@ pub(super) unsafe fn pack_panel<V: Vector>(
                 }
             }
         } else if deep == 1 {
-            let quads = valid / 4 * 4;
-            for w in (0..quads).step_by(4) {
-                V::transpose_4(dst.add(w), width, src.offset(w as isize * along), along, depth);
-            }
-            for w in quads..valid {
-                let from = src.offset(w as isize * along);
-                (0..depth).for_each(|d| *dst.add(d * width + w) = *from.add(d));
+            for first in (0..valid).step_by(SIXTEEN) {
+                let (dst, src, lines) =
+                    (dst.add(first), src.offset(first as isize * along), SIXTEEN.min(valid - first));
+                let done = V::transpose_16(dst, width, src, along, lines, depth);
+                let (dst, src, depth) = (dst.add(done * width), src.add(done), depth - done);
+                let quads = lines / 4 * 4;
+                for w in (0..quads).step_by(4) {
+                    V::transpose_4(dst.add(w), width, src.offset(w as isize * along), along, depth);
+                }
+                for w in quads..lines {
+                    let from = src.offset(w as isize * along);
+                    (0..depth).for_each(|d| *dst.add(d * width + w) = *from.add(d));
+                }
             }
         } else {
             for d in 0..depth {

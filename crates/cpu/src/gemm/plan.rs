@@ -57,6 +57,8 @@ const ONE_SET_BYTES: usize = 4096;
 const ONE_SET_ROWS: usize = 192;
 /// Bytes of a tile of whole rows.
 const WHOLE_ROWS_BYTES: usize = 1 << 19;
+/// Bytes of results up to which whole rows are finished when all of them are there, if otherwise all of B had to be packed at once.
+const LATE_BYTES: usize = 2 << 20;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemm.parallel", PARALLEL_WORK, "multiply-adds for each thread: with those of two, work is split"),
@@ -109,6 +111,8 @@ pub(super) enum Path {
 pub(super) struct Scratch {
     /// Where the packed A begins that the parts share; before it is the packed B that they share.
     pub(super) shared_a: usize,
+    /// Where results are that wait for the others of their rows.
+    pub(super) late: usize,
     /// Where the parts' own scratch begins.
     pub(super) parts: usize,
     /// From one part to the next.
@@ -136,6 +140,8 @@ pub struct Plan {
     pub(super) pack_b: bool,
     /// Results pass through a tile in scratch.
     pub(super) tiled: bool,
+    /// All results stay in scratch until their rows are finished.
+    pub(super) late: bool,
     /// k in packed elements: several of the operands' may be one.
     pub(super) depth: usize,
     pub(super) kc: usize,
@@ -276,7 +282,6 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     let longest = if kernels.tiles.is_some() { TILES_K } else { KC_BYTES / size };
     let k_blocks = k.div_ceil(longest).max(1);
     let kc = k.div_ceil(k_blocks).next_multiple_of(kernels.step().max(4));
-    let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
     let n_padded = n.next_multiple_of(nr);
     // A B that is the same for all matrices is packed once, if it fits.
     let again = problem.batches() > 1
@@ -287,7 +292,18 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         };
     let rows = if again { usize::MAX } else { m };
     let packed_bytes = rows.saturating_mul(PACKED_B_ROW_BYTES).clamp(PACKED_B_LEAST_BYTES, PACKED_B_BYTES);
-    let nc = if whole_b { n_padded } else { (packed_bytes / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr)) };
+    let late = whole_rows
+        && pack_b
+        && path == Path::Blocked
+        && problem.batches() == 1
+        && n_padded.saturating_mul(k).saturating_mul(size) > packed_bytes
+        && m.saturating_mul(late_stride(n, kernels.lanes)).saturating_mul(size) <= LATE_BYTES;
+    let whole_rows = whole_rows && !late;
+    let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
+    let most = (packed_bytes / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr));
+    // Turns of about as many columns each.
+    let even = n_padded.div_ceil(n_padded.div_ceil(most).max(1)).next_multiple_of(nr);
+    let nc = if whole_b { n_padded } else { even.max(nr) };
     let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
     let rows_in = |bytes: usize, row: usize| (bytes / (row * size).max(1) / mr).max(1) * mr;
     let mc = MC
@@ -308,6 +324,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
             && m.saturating_mul(n).saturating_mul(k) / threads >= SHARED_A_WORK,
         pack_b,
         tiled,
+        late,
         depth: k,
         kc,
         mc,
@@ -322,8 +339,13 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         Split::Batch => threads.min(problem.batches()),
         Split::Grid { rows, cols } => (rows * cols).min(threads),
     };
-    plan.scratch = scratch::<T>(&plan, mr);
+    plan.scratch = scratch::<T>(&plan, mr, kernels.lanes);
     plan
+}
+
+/// From one row to the next of results that wait for the others of their rows.
+pub(super) fn late_stride(columns: usize, lanes: usize) -> usize {
+    columns.next_multiple_of(lanes)
 }
 
 /// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
@@ -409,7 +431,7 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
     best.1
 }
 
-fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
+fn scratch<T>(plan: &Plan, mr: usize, lanes: usize) -> Scratch {
     let Problem { m, n, k, .. } = plan.problem;
     let bytes = |elements: usize| (elements * size_of::<T>()).next_multiple_of(64);
     let mut end = 0;
@@ -433,9 +455,10 @@ fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
 
     let b = take(if shared { 0 } else { packed_b });
     let a = take(if plan.pack_a && !plan.share_a { rows * k } else { 0 });
-    let tile = take(if plan.tiled { tile_rows * plan.nb } else { 0 });
+    let tile = take(if plan.tiled && !plan.late { tile_rows * plan.nb } else { 0 });
     let temp = take(if widened || generated { TEMP_BYTES / size_of::<T>() } else { 0 });
     let shared_a = if shared { bytes(packed_b) } else { 0 };
-    let parts = shared_a + if plan.share_a { bytes(m.next_multiple_of(mr) * k) } else { 0 };
-    Scratch { shared_a, parts, part: end, b, a, tile, temp }
+    let late = shared_a + if plan.share_a { bytes(m.next_multiple_of(mr) * k) } else { 0 };
+    let parts = late + if plan.late { bytes(m * late_stride(n, lanes)) } else { 0 };
+    Scratch { shared_a, late, parts, part: end, b, a, tile, temp }
 }

@@ -3,11 +3,12 @@
 use ir::DType;
 
 use super::block::{Region, row_unit};
+use super::finish::{Finished, finish};
 use super::gemv;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{Feed, TEMP_BYTES};
 use super::panels::PackedRows;
-use super::plan::{Path, Plan, Split};
+use super::plan::{Path, Plan, Split, late_stride};
 use super::problem::{Layout, Operand, Output, Problem, Source, Target};
 use crate::pool::{Pool, share};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -185,6 +186,26 @@ impl<T: HasKernels> Run<'_, T> {
         PackedRows { first, all: self.plan.problem.m.next_multiple_of(self.kernels.mr) }
     }
 
+    /// Where results wait for the others of their rows.
+    pub(super) fn late(&self) -> *mut T {
+        self.scratch.wrapping_add(self.plan.scratch.late).cast()
+    }
+
+    /// From one of those rows to the next.
+    pub(super) fn late_row(&self) -> usize {
+        late_stride(self.plan.problem.n, self.kernels.lanes)
+    }
+
+    /// Finishes a panel of the rows that waited.
+    unsafe fn finish_late(&self, batch: usize, panel: usize) {
+        let (Problem { m, n, .. }, mr, row_stride) = (self.plan.problem, self.kernels.mr, self.late_row());
+        let row0 = panel * mr;
+        let acc = self.late().wrapping_add(row0 * row_stride);
+        let tile = Finished { batch, row0, col0: 0, rows: mr.min(m - row0), cols: n, acc, row_stride };
+        // SAFETY: the caller of `Plan::run` vouches for the output; all columns of the rows are there.
+        unsafe { finish(self.plan, self.out, &tile) };
+    }
+
     /// Whole matrices, one after another, by one part.
     unsafe fn matrices(&self, path: Path, batches: std::ops::Range<usize>, part: usize) {
         let Problem { m, n, .. } = self.plan.problem;
@@ -208,6 +229,9 @@ impl<T: HasKernels> Run<'_, T> {
                     }
                     let b = self.panels(batch, (col0, cols), packed.cast());
                     self.region(&Region { batch, b, rows: 0..m, cols: col0..col0 + cols, col_base: col0, part });
+                }
+                if self.plan.late {
+                    (0..m.div_ceil(self.kernels.mr)).for_each(|panel| self.finish_late(batch, panel));
                 }
             }
         }
@@ -253,6 +277,9 @@ impl<T: HasKernels> Run<'_, T> {
                         }
                     };
                     taking_turns(pool, self.plan.parts, rows * cols, &block);
+                }
+                if self.plan.late {
+                    pool.run(m.div_ceil(self.kernels.mr), &|panel, _| self.finish_late(batch, panel));
                 }
             }
         }

@@ -396,6 +396,17 @@ fn problems_of_several_blocks() {
 }
 
 #[test]
+fn rows_that_wait_for_all_columns() {
+    let pools = pools();
+    for (dtype, layout, shape) in
+        [(DType::F32, 1, [5, 1100, 1000]), (DType::F32, 0, [27, 1303, 821]), (DType::BF16, 1, [14, 2100, 1001])]
+    {
+        let c = To::Epilogue { whole_rows: true };
+        check(&Case { dtype, layouts: [0, layout, 0], c, ..Case::f32(shape[0], shape[1], shape[2]) }, &pools);
+    }
+}
+
+#[test]
 fn vectors() {
     let pools = pools();
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I8, DType::I32] {

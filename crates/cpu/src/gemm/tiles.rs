@@ -226,7 +226,7 @@ macro_rules! tiles {
         unsafe fn $right(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
             // SAFETY: the caller's promise is the same, with whole tiles at `dst`.
             unsafe {
-                join::<$s, $per>(dst, width, src.cast(), by, valid, depth, $group, |_, _, _, _, _| 0);
+                join::<$s, $per>(dst, width, src.cast(), by, valid, depth, $group, |_, _, _, _, _, _| 0);
                 fill_up(dst, width, depth.div_ceil($per));
             }
         }

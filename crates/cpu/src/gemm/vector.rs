@@ -167,6 +167,19 @@ pub(crate) trait Vector: Copy {
         unsafe { transpose_4(dst, width, src, along, depth) }
     }
 
+    /// The same for up to 16 lines, as far as there is a quick way; gives the elements of each line that are done.
+    #[inline(always)]
+    unsafe fn transpose_16(
+        _dst: *mut Self::Elem,
+        _width: usize,
+        _src: *const Self::Elem,
+        _along: isize,
+        _lines: usize,
+        _depth: usize,
+    ) -> usize {
+        0
+    }
+
     /// The sum of the lanes by halving: a fixed tree.
     #[inline(always)]
     unsafe fn sum(self) -> Self::Elem {

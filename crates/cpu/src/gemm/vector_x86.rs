@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use half::{bf16, f16};
 
 use super::pack::transpose_4;
+use super::sixteen::columns;
 use super::vector::{Load, Vector};
 
 macro_rules! vector {
@@ -12,7 +13,7 @@ macro_rules! vector {
         $v:ty, $t:ty, $lanes:expr, $splat:ident, $load:ident, $store:ident, $fma:ident, $mul:ident, $add:ident,
         |$n:ident| $mask:expr, |$lp:ident, $lm:ident| $load_first:expr,
         |$sp:ident, $sm:ident, $sv:ident| $store_first:expr,
-        $transpose:ident $(, |$low:ident, $high:ident| $halves:expr)?
+        $transpose:ident, $transpose_16:ident $(, |$low:ident, $high:ident| $halves:expr)?
     ) => {
         impl Vector for $v {
             type Elem = $t;
@@ -84,6 +85,18 @@ macro_rules! vector {
                 // SAFETY: the caller vouches for four lines of `depth` elements.
                 unsafe { $transpose(dst, width, src, along, depth) }
             }
+            #[inline(always)]
+            unsafe fn transpose_16(
+                dst: *mut $t,
+                width: usize,
+                src: *const $t,
+                along: isize,
+                lines: usize,
+                depth: usize,
+            ) -> usize {
+                // SAFETY: the caller vouches for the lines and their columns.
+                unsafe { $transpose_16(dst, width, src, along, lines, depth) }
+            }
         }
 
         impl Load<$t> for $v {
@@ -119,6 +132,7 @@ vector!(
     |p, mask| _mm512_maskz_loadu_ps(mask, p),
     |p, mask, v| _mm512_mask_storeu_ps(p, mask, v),
     transpose_4_f32,
+    transpose_16_words,
     |low, high| _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_loadu_ps(low)), _mm256_loadu_ps(high))
 );
 vector!(
@@ -134,7 +148,8 @@ vector!(
     |n| ((1u32 << n) - 1) as __mmask8,
     |p, mask| _mm512_maskz_loadu_pd(mask, p),
     |p, mask, v| _mm512_mask_storeu_pd(p, mask, v),
-    transpose_4_f64
+    transpose_4_f64,
+    no_transpose_16
 );
 vector!(
     __m256,
@@ -149,7 +164,8 @@ vector!(
     |n| _mm256_loadu_si256(MASKS_32.as_ptr().add(8 - n).cast()),
     |p, mask| _mm256_maskload_ps(p, mask),
     |p, mask, v| _mm256_maskstore_ps(p, mask, v),
-    transpose_4_f32
+    transpose_4_f32,
+    no_transpose_16
 );
 vector!(
     __m256d,
@@ -164,7 +180,8 @@ vector!(
     |n| _mm256_loadu_si256(MASKS_64.as_ptr().add(4 - n).cast()),
     |p, mask| _mm256_maskload_pd(p, mask),
     |p, mask, v| _mm256_maskstore_pd(p, mask, v),
-    transpose_4_f64
+    transpose_4_f64,
+    no_transpose_16
 );
 
 vector!(
@@ -180,7 +197,8 @@ vector!(
     |n| ((1u32 << n) - 1) as __mmask16,
     |p, mask| _mm512_maskz_loadu_epi32(mask, p),
     |p, mask, v| _mm512_mask_storeu_epi32(p, mask, v),
-    transpose_4
+    transpose_4,
+    transpose_16_words
 );
 vector!(
     __m256i,
@@ -195,7 +213,8 @@ vector!(
     |n| _mm256_loadu_si256(MASKS_32.as_ptr().add(8 - n).cast()),
     |p, mask| _mm256_maskload_epi32(p, mask),
     |p, mask, v| _mm256_maskstore_epi32(p, mask, v),
-    transpose_4
+    transpose_4,
+    no_transpose_16
 );
 
 #[inline(always)]
@@ -339,6 +358,27 @@ impl Load<f16> for __m256 {
         // SAFETY: the caller vouches for 8 elements at `p` and for the target features.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
+}
+
+/// [`Vector::transpose_16`] of 32-bit elements, where there is AVX-512.
+#[inline(always)]
+unsafe fn transpose_16_words<T>(
+    dst: *mut T,
+    width: usize,
+    src: *const T,
+    along: isize,
+    lines: usize,
+    depth: usize,
+) -> usize {
+    const { assert!(size_of::<T>() == 4) };
+    // SAFETY: the caller vouches for the lines and their columns, and for AVX-512.
+    unsafe { columns(dst.cast(), width, src.cast(), 4 * along, lines, depth, 0) }
+}
+
+/// [`Vector::transpose_16`] where there is none.
+#[inline(always)]
+unsafe fn no_transpose_16<T>(_: *mut T, _: usize, _: *const T, _: isize, _: usize, _: usize) -> usize {
+    0
 }
 
 /// [`Vector::transpose_4`] by 4×8 blocks.

@@ -199,6 +199,10 @@ const OTHERS: &[(&str, &str)] = &[
     ("SUPER", "the shape of GGUF's blocks"),
     ("BYTES", "the shape of GGUF's blocks"),
     ("AHEAD", "how far ahead memory is asked for, whatever the sizes are"),
+    ("LATE_BYTES", "products of so many results take longer than a test should; those of `gemm.packed_b` have fewer"),
+    ("REGISTER", "elements of a register, whatever the sizes are"),
+    ("SIXTEEN", "the shape of a block that is packed, whatever the sizes are"),
+    ("LEAST_LINES", "the lines of such a block; others are packed to the same bits"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
 ];
 

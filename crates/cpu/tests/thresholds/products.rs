@@ -170,7 +170,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("gemm.packed_b", |q, round| {
         let n = round.divide(q, 2048);
-        vec![product(2, 2048, n).turned().plain(n * 2048)]
+        let p = product(2, 2048, n).turned();
+        [After::Nothing, After::Rows].map(|after| Case::new(n * 2048, p.graph(after))).into()
     }),
     ("gemm.packed_a", |q, _| vec![product(125, q, 97).plain(q)]),
     ("gemm.packed_a_columns", |q, _| each(&[product(20, 600, q), product(20, 600, q).of(DType::F64)], q)),
@@ -183,7 +184,14 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("gemm.group", |q, _| each(&[product(40, 50, q).turned(), product(40, 50, q).of(DType::BF16)], q)),
     ("gemv.chunk", |q, _| each(&[product(1, 20, q), product(1, 70, q), product(1, 20, q).of(DType::BF16)], q)),
     ("gemv.streams", |q, _| each(&[product(1, q, 40), product(1, 2 * q, 40), product(1, q, 3)], q)),
-    ("gemv.sums", |q, _| each(&[product(1, q, 5).turned(), product(7, q, 1), product(1, 2 * q, 5).turned()], q)),
+    ("gemv.sums", |q, _| {
+        let narrow = [q / 2, q / 2 + 17, q, q + 31, 2 * q + 40].map(|k| product(1, k, 5).turned().of(DType::BF16));
+        each(
+            &[vec![product(1, q, 5).turned(), product(7, q, 1), product(1, 2 * q, 5).turned()], narrow.to_vec()]
+                .concat(),
+            q,
+        )
+    }),
     ("gemv.along", |q, _| {
         each(
             &[product(1, q, 6).turned(), product(5, q, 1), product(1, q, 1), product(1, q, 6).turned().of(DType::F16)],
@@ -194,6 +202,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let sides = [product(1, q, 70), product(70, q, 1), product(1, q, 333)];
         let both = sides.into_iter().flat_map(|p| [p.of(DType::I8), p.turned().of(DType::I8)]);
         both.map(|p| Case::new(q, p.graph(After::Nothing))).collect()
+    }),
+    ("gemv.streamed", |q, round| {
+        let n = round.divide(q, 250);
+        each(&[product(1, 250, n).turned(), product(n, 250, 1), product(1, 250, n).turned().of(DType::BF16)], n * 250)
     }),
     ("gemv.chain", |q, _| each(&[product(1, q, 50), product(1, q, 50).of(DType::BF16), product(1, q, 2100)], q)),
     ("load.packed_ahead", constant),

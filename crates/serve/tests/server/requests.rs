@@ -21,6 +21,8 @@ fn models_are_listed_and_found() {
     assert_eq!(names, ["tiny", "tuned"]);
     assert_eq!(client.get("/v1/models/tiny").json()["id"], "tiny");
     assert_eq!(client.get("/v1/models/none").status, 404);
+    let other = client.post("/v1/models", &json!({}));
+    assert!(other.status == 405 && other.json()["error"]["message"].is_string(), "{}", other.body);
     assert_eq!(client.get("/health").status, 200);
     let page = client.get("/");
     assert!(page.status == 200 && page.body.contains("/v1/chat/completions"));
@@ -119,6 +121,10 @@ fn stop_words_end_a_text_and_logprobs_are_told() {
         "{usage}"
     );
 
+    // Who has heard enough has not left.
+    client.wait_for("loom_rows_running", 0);
+    assert_eq!(client.metric("loom_requests_abandoned_total"), 0);
+
     let ask = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": 5, "temperature": 0, "logprobs": 3, "ignore_eos": true });
     let told = client.post("/v1/completions", &ask).json()["choices"][0]["logprobs"].clone();
     assert_eq!(told["tokens"].as_array().map(Vec::len), Some(5), "{told}");
@@ -133,6 +139,35 @@ fn stop_words_end_a_text_and_logprobs_are_told() {
     let told = client.post("/v1/chat/completions", &chat).json()["choices"][0]["logprobs"]["content"].clone();
     assert_eq!(told.as_array().map(Vec::len), Some(4), "{told}");
     assert_eq!(told[0]["top_logprobs"].as_array().map(Vec::len), Some(2));
+}
+
+/// A prompt that is to be repeated comes before its answer, from text or ids, whole or in pieces.
+#[test]
+fn answers_begin_with_their_prompt_if_asked_to() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let tokenizer = Tokenizer::of_dir(&folder.0.join("tiny")).expect("reads");
+    let alone = client.complete("the cat", 12);
+    let ids = tokenizer.encode("the cat").expect("encodes");
+    for prompt in [json!("the cat"), json!(ids)] {
+        let mut body = json!({ "model": "tiny", "prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": true, "echo": true });
+        let answer = client.post("/v1/completions", &body).json();
+        assert_eq!(answer["choices"][0]["text"].as_str(), Some(&format!("the cat{alone}")[..]));
+        assert_eq!(answer["usage"]["completion_tokens"], 12);
+        body["stream"] = true.into();
+        let events = client.events("/v1/completions", &body);
+        let text: String = events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+        assert_eq!(text, format!("the cat{alone}"));
+        body["logprobs"] = 1.into();
+        assert_eq!(client.post("/v1/completions", &body).status, 400);
+    }
+    let several = json!({ "model": "tiny", "prompt": ["x", "Zoë"], "max_tokens": 2, "n": 2, "echo": true });
+    let answer = client.post("/v1/completions", &several).json();
+    for (i, before) in ["x", "x", "Zoë", "Zoë"].iter().enumerate() {
+        assert!(answer["choices"][i]["text"].as_str().is_some_and(|text| text.starts_with(before)), "{answer}");
+    }
+    let chat = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "hi" }], "echo": true });
+    assert_eq!(client.post("/v1/chat/completions", &chat).json()["error"]["param"], "echo");
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! Up to sixteen lines of 32-bit elements become columns of a panel, by blocks of 16 × 16 in registers: each line of the cache is read
+//! and written once.
+
+use super::pack::SIXTEEN;
+use std::arch::x86_64::*;
+
+/// Lines from which on a block is worth its shuffles; fewer go four at a time.
+const LEAST_LINES: usize = 8;
+
+/// Writes `lines` lines of `depth` adjacent elements, `along` bytes apart, as columns of rows that are `width` elements apart, bits
+/// of `flip` turned over. Says how many elements of each line it did: as far as whole blocks go, or none where lines are few.
+///
+/// # Safety
+/// Lines and panel are good for so many elements, and the machine has AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+pub(super) unsafe fn columns(
+    dst: *mut u32,
+    width: usize,
+    src: *const u8,
+    along: isize,
+    lines: usize,
+    depth: usize,
+    flip: u32,
+) -> usize {
+    if !(LEAST_LINES..=SIXTEEN).contains(&lines) {
+        return 0;
+    }
+    let whole = depth / SIXTEEN * SIXTEEN;
+    let flip = _mm512_set1_epi32(flip as i32);
+    let mask = (u32::MAX >> (32 - lines)) as __mmask16;
+    for d in (0..whole).step_by(SIXTEEN) {
+        let mut x = [_mm512_setzero_si512(); SIXTEEN];
+        // As many turns whatever the lines, so that blocks stay in registers.
+        for (i, x) in x.iter_mut().enumerate() {
+            if i < lines {
+                // SAFETY: the caller vouches for the lines.
+                let line = unsafe { _mm512_loadu_si512(src.offset(i as isize * along).add(4 * d).cast()) };
+                *x = _mm512_xor_si512(line, flip);
+            }
+        }
+        // Pairs of lines, then fours: a quarter `l` of `x[4·q + c]` is column `4·l + c` of lines `4·q..4·q + 4`.
+        let mut y = x;
+        for i in (0..SIXTEEN).step_by(2) {
+            y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+            y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+        }
+        for q in (0..SIXTEEN).step_by(4) {
+            x[q] = _mm512_unpacklo_epi64(y[q], y[q + 2]);
+            x[q + 1] = _mm512_unpackhi_epi64(y[q], y[q + 2]);
+            x[q + 2] = _mm512_unpacklo_epi64(y[q + 1], y[q + 3]);
+            x[q + 3] = _mm512_unpackhi_epi64(y[q + 1], y[q + 3]);
+        }
+        for c in 0..4 {
+            // Quarters 0 and 2 of two fours, then 1 and 3.
+            let a = _mm512_shuffle_i32x4::<0x88>(x[c], x[4 + c]);
+            let b = _mm512_shuffle_i32x4::<0xdd>(x[c], x[4 + c]);
+            let e = _mm512_shuffle_i32x4::<0x88>(x[8 + c], x[12 + c]);
+            let f = _mm512_shuffle_i32x4::<0xdd>(x[8 + c], x[12 + c]);
+            let columns = [
+                _mm512_shuffle_i32x4::<0x88>(a, e),
+                _mm512_shuffle_i32x4::<0x88>(b, f),
+                _mm512_shuffle_i32x4::<0xdd>(a, e),
+                _mm512_shuffle_i32x4::<0xdd>(b, f),
+            ];
+            for (l, column) in columns.into_iter().enumerate() {
+                // SAFETY: the caller vouches for the panel; columns of other lines are left alone.
+                unsafe {
+                    let to = dst.add((d + 4 * l + c) * width);
+                    if lines == SIXTEEN {
+                        _mm512_storeu_si512(to.cast(), column);
+                    } else {
+                        _mm512_mask_storeu_epi32(to.cast(), mask, column);
+                    }
+                }
+            }
+        }
+    }
+    whole
+}
