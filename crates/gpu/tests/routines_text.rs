@@ -48,8 +48,9 @@ fn long_lines_are_sorted_and_added_up_and_bytes_transposed() {
     let (op, types) = (Op::from(TopK { k: 7, axis: 1 }), vec![Type::new(DType::F32, &[3, 4500])]);
     let routine = Radix::of(&op, &types).expect("long lines").routine();
     cases.push((op, types, routine));
-    for d in [DType::F32, DType::BF16, DType::F64, DType::I32, DType::I64] {
-        let n = 8192 + rng.below(9000);
+    for (k, d) in [DType::F32, DType::BF16, DType::F64, DType::I32, DType::I64, DType::F32].into_iter().enumerate() {
+        // Several tiles, or one that may not be full.
+        let n = if k % 2 == 0 { 4097 + rng.below(13_000) } else { 1024 + rng.below(3073) };
         let op = Op::from(Cumulative { kind: ReduceKind::Sum, axis: 1, reverse: rng.chance(0.5) });
         let types = vec![Type::new(d, &[1 + rng.below(2), n])];
         let routine = Running::of(&op, &types).expect("a long line").routine();

@@ -21,6 +21,8 @@ const LEAST_ROWS: usize = 16;
 const FEW_ROWS: usize = 8;
 /// Blocks that keep the device busy with few queries.
 const BUSY: usize = 1024;
+/// Rows from which a head without an order is long.
+const LONG: usize = 1024;
 
 /// One attention that these kernels do.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +78,11 @@ impl Attention {
         let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
         let alike = |groups, resident| Layout { wide, wide_v, groups, stages: 2, fed: false, resident };
         let fed = |groups, stages| Layout { wide, wide_v, groups, stages, fed: true, resident: 1 };
+        // Blocks that are all alike and long: few large ones.
+        let alike_long = !self.causal && self.window.is_none() && self.tq.min(self.tk) >= LONG;
         match (wide.max(wide_v), kind) {
+            (1, Kind::Forward) if alike_long => fed(3, 3),
+            (1, Kind::Keys) if alike_long => alike(2, 1),
             (1, Kind::Forward | Kind::Queries) => alike(1, 4),
             (1, Kind::Keys) => alike(1, 3),
             (2, Kind::Forward) => fed(3, 3),
@@ -217,7 +223,7 @@ impl Attention {
 
     fn entry(&self, kind: Kind, l: Layout) -> String {
         let capped = if self.cap.is_some() { "_capped" } else { "" };
-        format!("attention_{}_{}_{}_{}{capped}", kind.name(), self.dtype, l.wide, l.wide_v)
+        format!("attention_{}_{}_{}_{}_by_{}{capped}", kind.name(), self.dtype, l.wide, l.wide_v, l.groups)
     }
 
     fn text(&self, kind: Kind, l: Layout) -> String {

@@ -1,5 +1,5 @@
-//! Running sums of long lines that lie side by side (`templates/running.cu`), in three launches. Other lines, products and extrema are
-//! left to `library`.
+//! Running sums of long lines that lie side by side (`templates/running.cu`), in three launches, or in one where a line is a tile. Other
+//! lines, products and extrema are left to `library`.
 
 use super::template::{Arg, Call, Routine};
 use ir::ops::{Cumulative, ReduceKind};
@@ -8,8 +8,8 @@ use ir::{DType, Op, Type};
 const TEXT: &str = include_str!("templates/running.cu");
 /// Elements of a tile.
 const TILE: usize = 4096;
-/// Shorter lines keep a thread each busy, or a block's worth of them.
-const LEAST: usize = 2 * TILE;
+/// Shorter lines leave most of a tile empty.
+const LEAST: usize = TILE / 4;
 
 /// One running sum.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl Running {
             Call { entry, text, blocks, threads: 256, shared: 0, args: given, sizes }
         };
         let [x, totals, out] = [Arg::Operand(0), Arg::Scratch(0), Arg::Result(0)];
-        let calls = vec![
+        let mut calls = vec![
             call(
                 "totals",
                 &format!("const {kept}* x, {sum}* totals, i64 n, i64 tiles, i64 reverse"),
@@ -79,6 +79,10 @@ impl Running {
                 sizes,
             ),
         ];
+        if tiles == 1 {
+            // Nothing stands before the only tile.
+            calls.drain(..2);
+        }
         Routine { calls, scratch: self.lines * tiles * 8 }
     }
 }

@@ -85,7 +85,7 @@ D void running_sums(const typename E::T* x, const typename E::A* before, typenam
     __shared__ A sums[8];
     const i32 t = threadIdx.x;
     const i64 line = blockIdx.x / tiles, tile = blockIdx.x % tiles;
-    const A start = before[blockIdx.x];
+    const A start = tiles == 1 ? A(0) : before[blockIdx.x];
 #pragma unroll
     for (i32 e = 0; e < RUNNING_EACH; e++) {
         const i32 at = e * RUNNING_THREADS + t;
