@@ -73,6 +73,29 @@ D f64 abs_of(f64 x) {
 #endif
 }
 
+// c ? a : b by bits: the assembler makes a minimum of `a < b ? a : b`, and its own zeros have an order.
+D f32 pick(bool c, f32 a, f32 b) {
+#ifdef __CUDA_ARCH__
+    u32 r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(c ? 0xffffffffu : 0u), "r"(bits(a)), "r"(bits(b)));
+    return real(r);
+#else
+    return c ? a : b;
+#endif
+}
+D f64 pick(bool c, f64 a, f64 b) {
+#ifdef __CUDA_ARCH__
+    const u64 x = bits(a), y = bits(b);
+    const u32 m = c ? 0xffffffffu : 0u;
+    u32 low, high;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(low) : "r"(m), "r"((u32)x), "r"((u32)y));
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(high) : "r"(m), "r"((u32)(x >> 32)), "r"((u32)(y >> 32)));
+    return real((u64)high << 32 | low);
+#else
+    return c ? a : b;
+#endif
+}
+
 // To f32, cut off, with the last bit set if anything was cut: rounding that to a narrower format rounds once.
 D f32 odd(f64 x) {
     f32 t = (f32)x;

@@ -29,7 +29,7 @@ pub fn print(kernels: &[(&str, &Kernel)]) -> String {
 
 /// One kernel.
 pub fn function(name: &str, k: &Kernel) -> String {
-    let mut p = Printer { k, out: String::new(), consts: vec![None; k.regs.len()] };
+    let mut p = Printer { k, out: String::new(), consts: vec![None; k.regs.len()], ordered: vec![false; k.regs.len()] };
     p.kernel(name);
     p.out
 }
@@ -39,6 +39,8 @@ struct Printer<'a> {
     out: String,
     /// Registers that are constants.
     consts: Vec<Option<i64>>,
+    /// Registers that say which of two floats comes first.
+    ordered: Vec<bool>,
 }
 
 /// The type of a register.
@@ -114,6 +116,9 @@ impl Printer<'_> {
                     && d.is_int()
                 {
                     self.consts[dst.0 as usize] = Some(c.to_i64());
+                }
+                if let Op::Arith(loops::Op::Compare(_, a, _)) = op {
+                    self.ordered[dst.0 as usize] = self.d(*a).is_float();
                 }
                 let value = self.op(d, op);
                 self.line(depth, &format!("const {} r{} = {value};", ty(d), dst.0));
@@ -258,6 +263,9 @@ impl Printer<'_> {
             Compare(op, a, b) => {
                 let d = self.d(*a);
                 format!("{} {} {}", value(d, &r(a)), compare(*op), value(d, &r(b)))
+            }
+            Select(c, a, b) if self.ordered[c.0 as usize] && matches!(self.d(*a), DType::F32 | DType::F64) => {
+                format!("pick(r{}, r{}, r{})", c.0, a.0, b.0)
             }
             Select(c, a, b) => format!("r{} ? r{} : r{}", c.0, a.0, b.0),
             Fma(a, b, c) => {

@@ -64,6 +64,8 @@ fn parts(op: &Op, args: &[Type], means: &Means) -> Option<Parts> {
         Op::WindowGather(w) => window::gather(&mut parts, w, args, &outs[0])?,
         Op::WindowScatter(w) => window::scatter(&mut parts, w, args)?,
         Op::Conv(c) => conv::conv(&mut parts, c, args, &outs[0], means)?,
+        // Nothing to compute, and no sizes to divide by.
+        Op::TakeAlong(_) | Op::RaggedDot(_) if outs[0].numel() == 0 => {}
         Op::TakeAlong(t) => along::take(&mut parts, t, args, means)?,
         Op::PutAlong(p) => along::put(&mut parts, p, args, means)?,
         Op::RaggedDot(r) => ragged::ragged_dot(&mut parts, r, args, means)?,
