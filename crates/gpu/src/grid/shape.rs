@@ -376,7 +376,7 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     let Some(widest) = widest else { return 1 };
     let wide = (limits.access / widest).clamp(1, MOST);
     let least = words(facts, limits, l);
-    if wide > least && n >= 8 * wide as i64 && spans(facts, l, wide, false) {
+    if wide > least && n >= 2 * wide as i64 && spans(facts, l, wide, false) {
         return wide;
     }
     if least > 1 && n >= least as i64 && spans(facts, l, least, false) { least } else { 1 }
