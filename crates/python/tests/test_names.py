@@ -75,6 +75,12 @@ class Names(unittest.TestCase):
         self.assertEqual(tnp.asarray([255, 0], dtype="uint8").tolist(), [255, 0])
         self.assertEqual(tnp.array(range(3), dtype="float32").tolist(), [0.0, 1.0, 2.0])
 
+    def test_array_copies(self):
+        x = tnp.zeros(2)
+        y = tnp.array(x)
+        y[0] = 5.0
+        self.assertEqual((x.tolist(), y.tolist()), ([0.0, 0.0], [5.0, 0.0]))
+
     def test_files_and_bytes(self):
         import io
 
