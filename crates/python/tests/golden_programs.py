@@ -13,6 +13,7 @@ import jax.scipy.special
 import jax.scipy.stats
 import numpy as np
 import optax
+import first_programs  # noqa: F401
 from first_week import WEEK
 from programs import OPTIMIZERS, PROGRAMS, SCHEDULES, trained
 

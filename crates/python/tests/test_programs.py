@@ -9,6 +9,7 @@ import numpy as np
 
 import tensorloom as tl
 import tensorloom.numpy as tnp
+import first_programs  # noqa: F401
 from first_week import WEEK
 from programs import OPTIMIZERS, PROGRAMS, SCHEDULES, trained
 

@@ -142,12 +142,20 @@ fn rect(body: &mut String, [x, y, w, h]: [usize; 4], colour: &str) {
     );
 }
 
-fn arrow(body: &mut String, [x1, y1, x2, y2]: [usize; 4]) {
-    let middle = (y1 + y2) / 2;
-    let _ = writeln!(
-        body,
-        "<path d=\"M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}\" fill=\"none\" stroke=\"#777\" marker-end=\"url(#a)\"/>"
-    );
+/// A line down through points, each of which it meets and leaves at another height; its end is an arrow.
+fn arrow(body: &mut String, points: &[[usize; 3]]) {
+    let [x, _, mut y] = points[0];
+    let mut path = format!("M{x} {y}");
+    let mut from = x;
+    for &[x, meets, leaves] in &points[1..] {
+        let middle = (y + meets) / 2;
+        let _ = write!(path, "C{from} {middle} {x} {middle} {x} {meets}");
+        if leaves > meets {
+            let _ = write!(path, "V{leaves}");
+        }
+        (from, y) = (x, leaves);
+    }
+    let _ = writeln!(body, "<path d=\"{path}\" fill=\"none\" stroke=\"#777\" marker-end=\"url(#a)\"/>");
 }
 
 /// Values that a text names.
@@ -176,39 +184,63 @@ fn layered(nodes: &[Node]) -> String {
             depth[i] = first.map_or(0, |d| d.saturating_sub(1));
         }
     }
+    // An arrow over several layers goes through a gap of its own in each, so that it runs behind no box.
+    let mut above: Vec<Vec<usize>> = nodes.iter().map(|n| n.from.clone()).collect();
+    let mut gaps: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    let mut paths = Vec::new();
+    for (i, n) in nodes.iter().enumerate() {
+        for (k, &f) in n.from.iter().enumerate() {
+            let mut path = vec![f];
+            for layer in depth[f] + 1..depth[i] {
+                let gap = *gaps.entry((f, layer)).or_insert_with(|| {
+                    depth.push(layer);
+                    above.push(vec![path[path.len() - 1]]);
+                    depth.len() - 1
+                });
+                path.push(gap);
+            }
+            above[i][k] = path[path.len() - 1];
+            path.push(i);
+            paths.push(path);
+        }
+    }
     let layers = depth.iter().max().map_or(0, |d| d + 1);
-    let size = |n: &Node| {
-        (n.label.iter().map(|l| l.chars().count()).max().unwrap_or(0) * 15 / 2 + 18, n.label.len() * 15 + 12)
+    let size = |i: usize| match nodes.get(i) {
+        Some(n) => {
+            (n.label.iter().map(|l| l.chars().count()).max().unwrap_or(0) * 15 / 2 + 18, n.label.len() * 15 + 12)
+        }
+        None => (8, 0),
     };
-    let tall: Vec<usize> = (0..layers)
-        .map(|l| (0..nodes.len()).filter(|&i| depth[i] == l).map(|i| size(&nodes[i]).1).max().unwrap_or(0))
-        .collect();
-    let wide = |l: usize| (0..nodes.len()).filter(|&i| depth[i] == l).map(|i| size(&nodes[i]).0 + 16).sum::<usize>();
+    let row = |l: usize| (0..depth.len()).filter(|&i| depth[i] == l).collect::<Vec<_>>();
+    let tall: Vec<usize> = (0..layers).map(|l| row(l).into_iter().map(|i| size(i).1).max().unwrap_or(0)).collect();
+    let wide = |l: usize| row(l).into_iter().map(|i| size(i).0 + 16).sum::<usize>();
     let width = (0..layers).map(wide).max().unwrap_or(0) + 20;
-    let mut place = vec![[0; 4]; nodes.len()];
+    let mut place = vec![[0; 4]; depth.len()];
     let mut y = 14;
     for l in 0..layers {
         let mut x = (width - wide(l)) / 2 + 8;
         // In the order of what they hang from, so that arrows cross less.
-        let mut row: Vec<usize> = (0..nodes.len()).filter(|&i| depth[i] == l).collect();
+        let mut row = row(l);
         let centre = |i: usize, place: &[[usize; 4]]| {
-            let above: Vec<usize> = nodes[i].from.iter().map(|&f| place[f][0] + place[f][2] / 2).collect();
+            let above: Vec<usize> = above[i].iter().map(|&f| place[f][0] + place[f][2] / 2).collect();
             if above.is_empty() { usize::MAX / 2 } else { above.iter().sum::<usize>() / above.len() }
         };
         row.sort_by_key(|&i| (centre(i, &place), i));
         for i in row {
-            let (w, h) = size(&nodes[i]);
-            place[i] = [x, y, w, h];
+            let (w, h) = size(i);
+            place[i] = [x, y, w, if i < nodes.len() { h } else { tall[l] }];
             x += w + 16;
         }
         y += tall[l] + 30;
     }
     let mut body = String::new();
-    for (i, n) in nodes.iter().enumerate() {
-        for &f in &n.from {
-            let ([x1, y1, w1, h1], [x2, y2, w2, _]) = (place[f], place[i]);
-            arrow(&mut body, [x1 + w1 / 2, y1 + h1, x2 + w2 / 2, y2]);
+    for path in &paths {
+        let mut points: Vec<[usize; 3]> =
+            path.iter().map(|&i| place[i]).map(|[x, y, w, h]| [x + w / 2, y, y + h]).collect();
+        if let Some(end) = points.last_mut() {
+            end[2] = end[1];
         }
+        arrow(&mut body, &points);
     }
     for (n, p) in nodes.iter().zip(&place) {
         rect(&mut body, *p, COLOURS[n.colour % COLOURS.len()]);
@@ -321,7 +353,11 @@ fn memory(program: &str) -> String {
     for (i, (name, ty, offset, size, a, z)) in blocks.iter().enumerate() {
         let h = (size * tall / arena).max(4);
         let y = top + tall - (offset + size) * tall / arena;
-        rect(&mut body, [left + a * column + 2, y, (z + 1 - a) * column - 4, h], COLOURS[i % COLOURS.len()]);
+        // A result that is written over its operand takes the place from its own step on.
+        let over =
+            |b: &&(String, String, usize, usize, usize, usize)| b.4 > *a && b.2 < offset + size && *offset < b.2 + b.3;
+        let end = blocks.iter().filter(over).map(|b| b.4).min().unwrap_or(usize::MAX).min(z + 1);
+        rect(&mut body, [left + a * column + 2, y, (end - a) * column - 4, h], COLOURS[i % COLOURS.len()]);
         text(&mut body, left + a * column + 10, y + h / 2, 12, name);
         text(&mut body, left + a * column + 10, y + h / 2 + 14, 11, ty);
     }
@@ -344,6 +380,14 @@ fn kernel(loops: &str, asm: &str) -> String {
     let best = (0..=code.len().saturating_sub(window))
         .max_by_key(|&i| (code[i..i + window].iter().map(vector).sum::<usize>(), code.len() - i));
     let right = &code[best.unwrap_or(0)..(best.unwrap_or(0) + window).min(code.len())];
+    let mut shown: Vec<String> = right.to_vec();
+    if let Some(first) = shown.first_mut().filter(|_| best.is_some_and(|b| b > 0)) {
+        *first = "    ..".into();
+    }
+    if let Some(last) = shown.last_mut().filter(|_| best.unwrap_or(0) + window < code.len()) {
+        *last = "    ..".into();
+    }
+    let right = &shown[..];
     let mut body = String::new();
     let width = |lines: &[String]| lines.iter().map(|l| l.chars().count()).max().unwrap_or(0) * 15 / 2 + 30;
     let (a, b) = (width(&left), width(right).max(300));
@@ -353,7 +397,7 @@ fn kernel(loops: &str, asm: &str) -> String {
     for (k, line) in left.iter().enumerate() {
         text(&mut body, 14, 26 + 15 * k, 12, line);
     }
-    text(&mut body, a + 24, 26, 12, "its innermost loop on this machine:");
+    text(&mut body, a + 24, 26, 12, "from its innermost loop, on this machine:");
     for (k, line) in right.iter().enumerate() {
         text(&mut body, a + 24, 41 + 15 * k, 12, line);
     }

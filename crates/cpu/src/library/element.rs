@@ -269,15 +269,23 @@ macro_rules! by_dtype {
     };
 }
 
+/// The same for what has the same bits for integers with and without a sign, as sums and products have: no code is made twice for it.
+macro_rules! by_sum_dtype {
+    ($dtype:expr, $t:ident => $call:expr) => {
+        $crate::library::element::by_dtype!(@ $crate::library::element::unsigned($dtype), $t => $call, F32 f32, F64 f64,
+            F16 half::f16, BF16 half::bf16, U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::library::element::Bool)
+    };
+}
+
 /// Calls something generic over an element type and a fold with those of a dtype and a kind.
 macro_rules! by_fold {
     ($dtype:expr, $kind:expr, $t:ident, $f:ident => $call:expr) => {
         match $kind {
-            ir::ops::ReduceKind::Sum => by_dtype!($crate::library::element::unsigned($dtype), $t => {
+            ir::ops::ReduceKind::Sum => $crate::library::element::by_sum_dtype!($dtype, $t => {
                 type $f = $crate::library::element::Sum;
                 $call
             }),
-            ir::ops::ReduceKind::Prod => by_dtype!($crate::library::element::unsigned($dtype), $t => {
+            ir::ops::ReduceKind::Prod => $crate::library::element::by_sum_dtype!($dtype, $t => {
                 type $f = $crate::library::element::Product;
                 $call
             }),
@@ -293,7 +301,7 @@ macro_rules! by_fold {
     };
 }
 
-/// The type whose sums and products have the same bits: no code is made twice for it.
+/// The type whose sums and products have the same bits.
 pub(super) fn unsigned(dtype: DType) -> DType {
     match dtype {
         DType::I8 => DType::U8,
@@ -303,7 +311,7 @@ pub(super) fn unsigned(dtype: DType) -> DType {
         other => other,
     }
 }
-pub(super) use {by_dtype, by_fold};
+pub(super) use {by_dtype, by_fold, by_sum_dtype};
 
 /// Reads integers of a dtype as i64; a u64 beyond that is as large as can be.
 pub(super) type Index = unsafe fn(*const u8, usize) -> i64;

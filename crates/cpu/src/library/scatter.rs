@@ -5,7 +5,7 @@
 //! along the last axis) are taken line by line. Integers may be combined in any order: with many updates
 //! to few places each worker has a table of its own.
 
-use super::element::{Element, Index, by_dtype, index, unsigned};
+use super::element::{Element, Index, by_dtype, by_sum_dtype, index};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::{HELPERS, Pool, share};
@@ -81,6 +81,8 @@ struct Geometry {
 
 /// How an update meets the element that is there.
 trait Combine<T>: Send + Sync + 'static {
+    /// Whether programs often do so: then few updates, and indices of 32 bits, have code of their own.
+    const OFTEN: bool;
     fn apply(old: T, new: T) -> T;
     /// Whether updates may be combined in any order and grouping: integers that are added, multiplied or compared.
     fn free_order(_: PhantomData<T>) -> bool {
@@ -89,9 +91,10 @@ trait Combine<T>: Send + Sync + 'static {
 }
 
 macro_rules! combines {
-    ($($name:ident, $free:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
+    ($($name:ident, $free:expr, $often:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
         struct $name;
         impl<T: Element> Combine<T> for $name {
+            const OFTEN: bool = $often;
             fn free_order(_: PhantomData<T>) -> bool {
                 $free && T::IS_INT
             }
@@ -103,8 +106,11 @@ macro_rules! combines {
     )*};
 }
 combines!(
-    Set, false, (_a, b) => b; Add, true, (a, b) => a.add(b); Mul, true, (a, b) => a.mul(b);
-    Min, true, (a, b) => a.smaller(b); Max, true, (a, b) => a.larger(b)
+    Set, false, true, (_a, b) => b;
+    Add, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), (a, b) => a.add(b);
+    Mul, true, false, (a, b) => a.mul(b);
+    Min, true, size_of::<T>() >= 4, (a, b) => a.smaller(b);
+    Max, true, size_of::<T>() >= 4, (a, b) => a.larger(b)
 );
 
 struct Scattering<T, C> {
@@ -146,8 +152,8 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<B
             8 => Some(of!(u64, Set)),
             _ => None,
         },
-        ScatterKind::Add => by_dtype!(unsigned(args[0].dtype), T => of!(T, Add)),
-        ScatterKind::Mul => by_dtype!(unsigned(args[0].dtype), T => of!(T, Mul)),
+        ScatterKind::Add => by_sum_dtype!(args[0].dtype, T => of!(T, Add)),
+        ScatterKind::Mul => by_sum_dtype!(args[0].dtype, T => of!(T, Mul)),
         ScatterKind::Min => by_dtype!(args[0].dtype, T => of!(T, Min)),
         ScatterKind::Max => by_dtype!(args[0].dtype, T => of!(T, Max)),
     }
@@ -579,7 +585,7 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                     let c = g.components[0];
                     let put = |to: usize, from: usize| apply_few::<T, C, 1>(y.at(to), updates.at(from));
                     match g.dtype {
-                        DType::I32 => g.strip(c, strip, |k: usize| *i.cast::<i32>().add(k) as i64, put),
+                        DType::I32 if C::OFTEN => g.strip(c, strip, |k: usize| *i.cast::<i32>().add(k) as i64, put),
                         _ => g.strip(c, strip, |k| (g.index)(i, k), put),
                     }
                     return;
@@ -594,7 +600,7 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                         let put = |to: usize, from: usize| apply_few::<T, C, 1>(y.add(to), updates.add(from));
                         let (c, all) = (g.components[0], 0..g.slices);
                         match g.dtype {
-                            DType::I32 => {
+                            DType::I32 if C::OFTEN => {
                                 let index = |k: usize| *i.cast::<i32>().add(k) as i64;
                                 g.lines(c, &[], last, all, index, put);
                             }
@@ -608,8 +614,8 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
             // Few elements are combined where they are met.
             let (y, updates) = (y.at(start), updates.at(start));
             match n {
-                1 => owned(g, i, part, own, |to, from| apply_few::<T, C, 1>(y.add(to), updates.add(from))),
-                4 => owned(g, i, part, own, |to, from| apply_few::<T, C, 4>(y.add(to), updates.add(from))),
+                1 if C::OFTEN => owned(g, i, part, own, |to, from| apply_few::<T, C, 1>(y.add(to), updates.add(from))),
+                4 if C::OFTEN => owned(g, i, part, own, |to, from| apply_few::<T, C, 4>(y.add(to), updates.add(from))),
                 n => owned(g, i, part, own, |to, from| apply::<T, C>(y.add(to), updates.add(from), n)),
             }
         }
