@@ -83,6 +83,8 @@ struct Geometry {
 trait Combine<T>: Send + Sync + 'static {
     /// Whether programs often do so: then few updates, and indices of 32 bits, have code of their own.
     const OFTEN: bool;
+    /// Whether the result is one of both.
+    const PICKS: bool;
     fn apply(old: T, new: T) -> T;
     /// Whether updates may be combined in any order and grouping: integers that are added, multiplied or compared.
     fn free_order(_: PhantomData<T>) -> bool {
@@ -91,10 +93,11 @@ trait Combine<T>: Send + Sync + 'static {
 }
 
 macro_rules! combines {
-    ($($name:ident, $free:expr, $often:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
+    ($($name:ident, $free:expr, $often:expr, $picks:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
         struct $name;
         impl<T: Element> Combine<T> for $name {
             const OFTEN: bool = $often;
+            const PICKS: bool = $picks;
             fn free_order(_: PhantomData<T>) -> bool {
                 $free && T::IS_INT
             }
@@ -106,11 +109,11 @@ macro_rules! combines {
     )*};
 }
 combines!(
-    Set, false, true, (_a, b) => b;
-    Add, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), (a, b) => a.add(b);
-    Mul, true, false, (a, b) => a.mul(b);
-    Min, true, size_of::<T>() >= 4, (a, b) => a.smaller(b);
-    Max, true, size_of::<T>() >= 4, (a, b) => a.larger(b)
+    Set, false, true, false, (_a, b) => b;
+    Add, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), false, (a, b) => a.add(b);
+    Mul, true, false, false, (a, b) => a.mul(b);
+    Min, true, size_of::<T>() >= 4, true, (a, b) => a.smaller(b);
+    Max, true, size_of::<T>() >= 4, true, (a, b) => a.larger(b)
 );
 
 struct Scattering<T, C> {
@@ -399,7 +402,8 @@ unsafe fn apply_few<T: Element, C: Combine<T>, const N: usize>(y: *mut T, update
     // SAFETY: the caller's promise.
     unsafe {
         let (old, new) = (y.cast::<[T; N]>().read(), updates.cast::<[T; N]>().read());
-        unknown(y).cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
+        let to = if C::PICKS && N > 1 { unknown(y) } else { y };
+        to.cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
     }
 }
 
@@ -436,8 +440,7 @@ unsafe fn owned(g: &Geometry, indices: *const u8, part: Range<usize>, own: Range
     }
 }
 
-/// Combines single updates with a table, a histogram: several indices are looked at together, and where all of them are inside nothing
-/// stands between their updates.
+/// Combines single updates with a table: a histogram.
 ///
 /// # Safety
 /// There are `n` indices and updates, and places of the table up to `room`.
@@ -448,64 +451,35 @@ unsafe fn counted<T: Element, C: Combine<T>>(
     n: usize,
     room: u32,
     clip: bool,
-    isa: Isa,
 ) {
+    // Pointers are plain arguments here: what closures catch would be read again after every write.
     #[inline(always)]
-    unsafe fn all<T: Element, C: Combine<T>>(
+    unsafe fn all<T: Element, C: Combine<T>, const CLIP: bool>(
         table: *mut T,
         index: *const i32,
         updates: *const T,
         n: usize,
         room: u32,
-        clip: bool,
     ) {
-        const AT_ONCE: usize = 8;
-        // SAFETY: the caller's promise.
-        unsafe {
-            let put = |place: u32, j: usize| {
-                let to = table.add(place as usize);
-                *to = C::apply(*to, *updates.add(j));
-            };
-            let bounded = |i: i32| if clip { i.clamp(0, room as i32) as u32 } else { i as u32 };
-            let whole = n / AT_ONCE * AT_ONCE;
-            for j in (0..whole).step_by(AT_ONCE) {
-                let places = index.add(j).cast::<[i32; AT_ONCE]>().read_unaligned().map(bounded);
-                if places.iter().fold(0, |m, &p| m.max(p)) <= room {
-                    (0..AT_ONCE).for_each(|k| put(places[k], j + k));
-                } else {
-                    (0..AT_ONCE).filter(|&k| places[k] <= room).for_each(|k| put(places[k], j + k));
-                }
-            }
-            for j in whole..n {
-                let place = bounded(*index.add(j));
-                if place <= room {
-                    put(place, j);
-                }
-            }
-        }
-    }
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        unsafe fn wide<T: Element, C: Combine<T>>(
-            table: *mut T,
-            index: *const i32,
-            updates: *const T,
-            n: usize,
-            room: u32,
-            clip: bool,
-        ) {
+        for j in 0..n {
             // SAFETY: the caller's promise.
-            unsafe { all::<T, C>(table, index, updates, n, room, clip) }
-        }
-        if isa != Isa::Portable {
-            // SAFETY: the caller's promise; every instruction set but the portable one has AVX2.
-            return unsafe { wide::<T, C>(table, index, updates, n, room, clip) };
+            unsafe {
+                let i = *index.add(j);
+                let place = if CLIP { i.clamp(0, room as i32) as u32 } else { i as u32 };
+                if place <= room {
+                    let to = table.add(place as usize);
+                    *to = C::apply(*to, *updates.add(j));
+                }
+            }
         }
     }
-    let _ = isa;
     // SAFETY: the caller's promise.
-    unsafe { all::<T, C>(table, index, updates, n, room, clip) }
+    unsafe {
+        match clip {
+            true => all::<T, C, true>(table, index, updates, n, room),
+            false => all::<T, C, false>(table, index, updates, n, room),
+        }
+    }
 }
 
 /// Combines `n` adjacent updates.
@@ -740,7 +714,7 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                     (&g.components[..], &g.batch[..], g.rows, g.dtype)
                 {
                     let index = indices.at(4 * own.start).cast_const().cast::<i32>();
-                    counted::<T, C>(table, index, updates.at(own.start), own.len(), *room as u32, g.clip, self.isa);
+                    counted::<T, C>(table, index, updates.at(own.start), own.len(), *room as u32, g.clip);
                     return;
                 }
                 g.runs(indices.at(0), own, put);

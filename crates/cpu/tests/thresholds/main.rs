@@ -171,6 +171,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("L", "lanes of a vector, whatever the sizes are"),
     ("BOTH", "twice `BLOCK`"),
     ("COPIED", "1024 rows of a strip: larger matrices take longer than a test should"),
+    ("MASKED", "the size of a table of masks; longer lines are copied as they lie"),
     ("STEPS", "the most parts of a line; more go another way"),
     ("JOBS", "how much work is wanted at least, of tiles that the shape decides"),
     ("PUT_OFF", "how many sweeps of rotations wait, whatever the sizes are"),

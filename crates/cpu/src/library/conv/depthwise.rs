@@ -5,6 +5,7 @@
 //! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others; they are the same of
 //! every plane, and written once. Short rows have half as many results at a time.
 
+use super::super::copying::copy;
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
 use crate::gemm::Isa;
@@ -58,6 +59,9 @@ pub(super) struct Depthwise {
     g: Geometry,
     rows: Line,
     cols: Line,
+    /// Elements of a part of a line, and where the window's elements of a row begin in a padded line, in parts: quotients, found once.
+    part: usize,
+    places: [usize; NARROW],
     /// The kernel's gradient: windows are whole images.
     gradient: bool,
     threads: usize,
@@ -90,26 +94,23 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     if rows.step > 8 || cols.step > 8 || rows.padded() > 1 << 14 || cols.padded() > 1 << 14 {
         return None;
     }
-    Some(Depthwise { g: g.clone(), rows, cols, gradient: !forward, threads: machine.threads, isa: machine.isa })
+    let (step, part) = (cols.step, cols.part());
+    let places = std::array::from_fn(|j| j * cols.hop % step * part + j * cols.hop / step);
+    let (threads, isa) = (machine.threads, machine.isa);
+    Some(Depthwise { g: g.clone(), rows, cols, part, places, gradient: !forward, threads, isa })
 }
 
 impl Depthwise {
     /// f32 of a padded plane.
     fn plane(&self) -> usize {
-        self.rows.padded() * self.cols.step * self.cols.part()
-    }
-
-    /// Where the window's elements of a row begin in a padded line, in parts.
-    fn places(&self) -> [usize; NARROW] {
-        let (step, part) = (self.cols.step, self.cols.part());
-        std::array::from_fn(|j| j * self.cols.hop % step * part + j * self.cols.hop / step)
+        self.rows.padded() * self.cols.step * self.part
     }
 
     /// Writes a plane of the input between its padding, which is there, rows in parts.
     #[inline(always)]
     unsafe fn pad(&self, x: *const f32, to: *mut f32) {
         let (rows, cols) = (self.rows, self.cols);
-        let (step, part) = (cols.step, cols.part());
+        let (step, part) = (cols.step, self.part);
         let first = cols.low.max(0) as usize;
         let end = (cols.base as i64 + cols.low).clamp(0, cols.padded() as i64) as usize;
         let inside = |r: &usize| (0..rows.base as i64).contains(&(*r as i64 - rows.low));
@@ -118,6 +119,10 @@ impl Depthwise {
             // SAFETY: the caller vouches for the plane and for room; what is copied is inside both.
             unsafe {
                 let from = x.add((r as i64 - rows.low) as usize * cols.base).wrapping_offset(-cols.low as isize);
+                if step == 1 {
+                    copy(from.wrapping_add(first), line.add(first), end - first);
+                    continue;
+                }
                 if step == 2 {
                     // Both parts at once, so that what is read is adjacent.
                     let (n, source) = (end - first, from.wrapping_add(first));
@@ -144,10 +149,7 @@ impl Depthwise {
                     let stop = end.saturating_sub(phase).div_ceil(step).max(begin);
                     let own = line.add(phase * part + begin);
                     let source = from.wrapping_add(begin * step + phase);
-                    match step {
-                        1 => std::ptr::copy_nonoverlapping(source, own, stop - begin),
-                        _ => (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(step * k)),
-                    }
+                    (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(step * k));
                 }
             }
         }
@@ -161,8 +163,8 @@ impl Depthwise {
         kernel: *const f32,
         y: *mut f32,
     ) {
-        let (rows, cols, places) = (self.rows, self.cols, self.places());
-        let line = cols.step * cols.part();
+        let (rows, cols, places) = (self.rows, self.cols, self.places);
+        let line = cols.step * self.part;
         // SAFETY: parts have room for a whole chunk; results are inside their row.
         unsafe {
             for o in 0..rows.along {
@@ -199,8 +201,8 @@ impl Depthwise {
         ct: *const f32,
         sums: &mut [[f64; NARROW]; NARROW],
     ) {
-        let (rows, cols, places) = (self.rows, self.cols, self.places());
-        let line = cols.step * cols.part();
+        let (rows, cols, places) = (self.rows, self.cols, self.places);
+        let line = cols.step * self.part;
         for (i, sums) in sums.iter_mut().enumerate().take(rows.across) {
             // SAFETY: inside the cotangent's rows and the padded ones; lanes beyond a row are zero on both sides, whatever the
             // line has there.

@@ -136,21 +136,35 @@ fn pairs(g: &Geometry, isa: Isa) -> bool {
     g.dtype == DType::BF16 && matches!(g.out, DType::BF16 | DType::F32) && by_vectors && short
 }
 
-/// Rounds results to bf16.
+/// Rounds results to bf16, half to even.
 ///
 /// # Safety
 /// Both are good for `n`, and the machine has AVX-512, unless this is not x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512bw"))]
 unsafe fn narrowed(from: *const f32, to: *mut bf16, n: usize) {
-    const LANES: usize = 16;
-    let whole = n / LANES * LANES;
-    // SAFETY: the caller's promise.
-    unsafe {
-        for i in (0..whole).step_by(LANES) {
-            let all = from.add(i).cast::<[f32; LANES]>().read();
-            to.add(i).cast::<[bf16; LANES]>().write(all.map(bf16::from_f32));
+    #[cfg(target_arch = "x86_64")]
+    for i in (0..n).step_by(16) {
+        use std::arch::x86_64::*;
+        let mask = if n - i >= 16 { !0 } else { (1u16 << (n - i)) - 1 };
+        // SAFETY: lanes that are masked off are neither read nor written.
+        unsafe {
+            let x = _mm512_maskz_loadu_ps(mask, from.add(i));
+            let bits = _mm512_castps_si512(x);
+            let high = _mm512_srli_epi32::<16>(bits);
+            let odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+            let up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+            let rounded = _mm512_srli_epi32::<16>(up);
+            // NaN stays one.
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
+            let quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+            let all = _mm512_mask_mov_epi32(rounded, nan, quiet);
+            _mm256_mask_storeu_epi16(to.add(i).cast(), mask, _mm512_cvtepi32_epi16(all));
         }
-        (whole..n).for_each(|i| *to.add(i) = bf16::from_f32(*from.add(i)));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe { *to.add(i) = bf16::from_f32(*from.add(i)) };
     }
 }
 
@@ -199,7 +213,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
         && lines.iter().all(|l| l.step == 1 && l.inside())
         && across.along.is_multiple_of(lanes)
         && g.plane < 1 << 24;
-    let planes = Planes::new(down, across, machine.isa != Isa::Portable);
+    let planes = Planes::new(down, across, machine.isa);
     let width = if in_place { across.base } else { planes.width };
     // Fewest vectors; whole lines where that is no more.
     let size = [down.along, across.along];
@@ -214,7 +228,11 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let unit = if axis == 1 { 2 * lanes } else { 1 };
     let seen = |n: usize| {
         let of = |l: Line| Line { along: n.min(l.along), ..l };
-        let own = if axis == 0 { Planes::new(of(down), across, true) } else { Planes::new(down, of(across), true) };
+        let own = if axis == 0 {
+            Planes::new(of(down), across, machine.isa)
+        } else {
+            Planes::new(down, of(across), machine.isa)
+        };
         4 * features * own.plane
     };
     let units = size[axis].div_ceil(unit);
@@ -227,7 +245,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     part[axis] = each.min(size[axis]);
     let mut lines = lines;
     lines[axis].along = part[axis];
-    let planes = Planes::new(lines[0], lines[1], machine.isa != Isa::Portable);
+    let planes = Planes::new(lines[0], lines[1], machine.isa);
     let width = if in_place { across.base } else { planes.width };
     let plane = if in_place { g.plane } else { planes.plane };
     let mut parts = [1; 2];

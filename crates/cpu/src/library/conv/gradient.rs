@@ -84,7 +84,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Gradient> {
     let whole = |l: Line| Line { step: 1, hop: 1, along: l.padded(), across: 1, ..l };
     let planes = match lines.iter().all(Line::inside) {
         true => None,
-        false => Some(Planes::new(whole(down), whole(across), machine.isa != Isa::Portable)),
+        false => Some(Planes::new(whole(down), whole(across), machine.isa)),
     };
     let width = planes.as_ref().map_or(across.base, |p| p.width);
     let plane = planes.as_ref().map_or(g.image, |p| p.plane);

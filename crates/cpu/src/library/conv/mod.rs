@@ -137,7 +137,7 @@ struct Context<'a> {
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
     columns::prepare(conv, args, outs, &plain, machine)
-        .or_else(|| phased::prepare(conv, args, outs, plain))
+        .or_else(|| phased::prepare(conv, args, outs, plain, machine))
         .or_else(|| plain(conv, args, outs))
 }
 

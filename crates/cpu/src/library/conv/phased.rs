@@ -5,7 +5,8 @@
 //! of the kernel, and all phases together multiply no hole. Holes are zeros that an infinite weight would make NaN: a kernel
 //! that is not finite takes the plain road.
 
-use super::super::{Raw, Routine, in_ranges};
+use super::super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
 use compiler::Result;
 use ir::ops::Conv;
@@ -35,6 +36,8 @@ pub(super) struct Phased {
     count: [usize; AXES],
     part: [usize; AXES],
     dtype: DType,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
+    isa: Isa,
 }
 
 /// The convolution in phases, where its input is spread and nothing else is unusual.
@@ -43,6 +46,7 @@ pub(super) fn prepare(
     args: &[Type],
     outs: &[Type],
     plain: impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn Routine>>,
+    machine: Machine,
 ) -> Option<Box<dyn Routine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let rank = x.rank() - 2;
@@ -107,6 +111,7 @@ pub(super) fn prepare(
         count,
         part,
         dtype,
+        isa: machine.isa,
     }))
 }
 
@@ -143,44 +148,65 @@ impl Phased {
         }
         let (y, from) = (Raw(outs[0].cast::<T>()), Raw(results));
         let [rows, cols] = self.count;
-        let [d0, d1] = self.spread;
         in_ranges(pool, self.planes * rows, self.planes * rows * cols, &|range: Range<usize>, _| {
-            for line in range {
-                let (plane, row) = (line / rows, line % rows);
-                let place = (plane * self.part[0] + row / d0) * self.part[1];
-                let there = |r: usize| self.phases[row % d0 * d1 + r].routine.is_some();
-                if d1 == 2 && there(0) && there(1) {
-                    let phase = |r: usize| from.at((row % d0 * d1 + r) * self.result()).cast::<T>().wrapping_add(place);
-                    let n = cols.div_ceil(2);
-                    // SAFETY: inside the phases' results; the line is this range's own.
-                    unsafe {
-                        let to = std::slice::from_raw_parts_mut(y.at(line * cols), cols);
-                        let even = std::slice::from_raw_parts(phase(0).cast_const(), n);
-                        let odd = std::slice::from_raw_parts(phase(1).cast_const(), cols / 2);
-                        let (pairs, last) = to.as_chunks_mut::<2>();
-                        for ((to, &a), &b) in pairs.iter_mut().zip(even).zip(odd) {
-                            *to = [a, b];
-                        }
-                        last.iter_mut().for_each(|x| *x = even[n - 1]);
-                    }
-                    continue;
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2")]
+                unsafe fn wide<T: Copy + Default>(p: &Phased, from: *const u8, y: *mut T, range: Range<usize>) {
+                    // SAFETY: the caller's promise.
+                    unsafe { p.lines(from, y, range) }
                 }
-                for r in 0..d1 {
-                    let i = row % d0 * d1 + r;
-                    let phase = from.at(i * self.result()).cast::<T>().wrapping_add(place);
-                    let n = (cols - r.min(cols)).div_ceil(d1);
-                    let to = y.at(line * cols + r);
-                    for q in 0..n {
-                        // SAFETY: inside the phase's results; the line is this range's own.
-                        unsafe {
-                            *to.add(q * d1) =
-                                if self.phases[i].routine.is_some() { *phase.add(q) } else { T::default() };
+                if self.isa != Isa::Portable {
+                    // SAFETY: results of all phases are there; lines are this range's own, and the machine has AVX2.
+                    return unsafe { wide(self, from.at(0), y.at(0), range) };
+                }
+            }
+            // SAFETY: as above.
+            unsafe { self.lines(from.at(0), y.at(0), range) }
+        });
+        Ok(())
+    }
+
+    /// Puts some lines of the result together from those of the phases.
+    #[inline(always)]
+    unsafe fn lines<T: Copy + Default>(&self, from: *const u8, y: *mut T, range: Range<usize>) {
+        const LANES: usize = 8;
+        let [rows, cols] = self.count;
+        let [d0, d1] = self.spread;
+        let each = self.result();
+        let (mut plane, mut row) = (range.start / rows, range.start % rows);
+        for line in range {
+            let (phases, place) = (row % d0 * d1, (plane * self.part[0] + row / d0) * self.part[1]);
+            let there = |r: usize| self.phases[phases + r].routine.is_some();
+            let phase = |r: usize| from.wrapping_add((phases + r) * each).cast::<T>().wrapping_add(place);
+            // SAFETY: inside the phases' results; the line is this range's own.
+            unsafe {
+                let to = y.add(line * cols);
+                if d1 == 2 && there(0) && there(1) {
+                    let (even, odd, n) = (phase(0), phase(1), cols / 2);
+                    let whole = n / LANES * LANES;
+                    for i in (0..whole).step_by(LANES) {
+                        let (a, b) = (even.add(i).cast::<[T; LANES]>().read(), odd.add(i).cast::<[T; LANES]>().read());
+                        to.add(2 * i).cast::<[[T; 2]; LANES]>().write(std::array::from_fn(|k| [a[k], b[k]]));
+                    }
+                    (whole..n).for_each(|i| to.add(2 * i).cast::<[T; 2]>().write([*even.add(i), *odd.add(i)]));
+                    if cols % 2 == 1 {
+                        *to.add(cols - 1) = *even.add(n);
+                    }
+                } else {
+                    for r in 0..d1 {
+                        let n = (cols - r.min(cols)).div_ceil(d1);
+                        for q in 0..n {
+                            *to.add(r + q * d1) = if there(r) { *phase(r).add(q) } else { T::default() };
                         }
                     }
                 }
             }
-        });
-        Ok(())
+            row += 1;
+            if row == rows {
+                (plane, row) = (plane + 1, 0);
+            }
+        }
     }
 
     /// A phase's part of the kernel.

@@ -5,7 +5,11 @@
 
 use super::super::copying::copy;
 use super::windows::{fill, spread_copy};
+use crate::gemm::Isa;
 
+/// Elements of a line up to which all its masks are kept.
+#[cfg(target_arch = "x86_64")]
+const MASKED: usize = 256;
 /// The most parts of a line.
 pub(super) const STEPS: usize = 8;
 
@@ -59,18 +63,18 @@ pub(super) struct Planes {
     /// Parts that windows meet, along both axes.
     met: [Vec<bool>; 2],
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
-    avx2: bool,
+    isa: Isa,
 }
 
 impl Planes {
-    pub(super) fn new(rows: Line, cols: Line, avx2: bool) -> Planes {
+    pub(super) fn new(rows: Line, cols: Line, isa: Isa) -> Planes {
         let (width, height) = (cols.part(), rows.part());
         let part = width * height;
         let plane = rows.step * cols.step * part;
         // Planes a power of two apart would share few sets of the cache.
         let plane = if plane.is_multiple_of(256) { plane + 16 } else { plane };
         let met = [rows, cols].map(|a| (0..a.step).map(|p| a.meets(p)).collect());
-        Planes { rows, cols, width, part, plane, met, avx2 }
+        Planes { rows, cols, width, part, plane, met, isa }
     }
 
     /// Where a window element is, counted from the first one of the first part.
@@ -103,13 +107,77 @@ impl Planes {
                 // SAFETY: the caller's promise.
                 unsafe { all(planes, x, at, to) }
             }
-            if self.avx2 {
-                // SAFETY: the caller's promise, and the machine has AVX2.
-                return unsafe { wide(self, x, at, to) };
+            // SAFETY: the caller's promise, and the machine has the instruction set.
+            unsafe {
+                if self.isa == Isa::Avx512 && self.cols.step <= 2 && self.width <= MASKED {
+                    return self.write_masked(x, at, to);
+                }
+                if self.isa != Isa::Portable {
+                    return wide(self, x, at, to);
+                }
             }
         }
         // SAFETY: the caller's promise.
         unsafe { all(self, x, at, to) }
+    }
+
+    /// The same by vectors of which the lanes outside of the input are masked, alike for all lines; steps of one or two.
+    ///
+    /// # Safety
+    /// As for [`Planes::write`]; the machine has AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+    unsafe fn write_masked(&self, x: *const f32, (row, col): (usize, usize), to: *mut f32) {
+        use std::arch::x86_64::*;
+        const LANES: usize = 16;
+        let (rows, cols) = (&self.rows, &self.cols);
+        let (down, step) = (rows.step, cols.step);
+        let first = (row * down) as i64 - rows.low;
+        let left = (col * step) as i64 - cols.low;
+        // Lanes of a vector that begins at a place of the line and have an element of the input.
+        let inside = |place: i64| -> __mmask16 {
+            let begin = (-place).clamp(0, LANES as i64) as u32;
+            let end = (cols.base as i64 - place).clamp(begin as i64, LANES as i64) as u32;
+            (((1u32 << end) - 1) & !((1u32 << begin) - 1)) as __mmask16
+        };
+        let vectors = self.width.div_ceil(LANES);
+        let mut reads = [[0; 2]; MASKED / LANES];
+        let mut writes = [0; MASKED / LANES];
+        for v in 0..vectors {
+            let place = left + (v * LANES * step) as i64;
+            reads[v] = [inside(place), inside(place + LANES as i64)];
+            writes[v] = (((1u32 << (self.width - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
+        }
+        let parts = [self.met[1][0], step == 2 && self.met[1][step - 1]];
+        // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
+        unsafe {
+            let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+            let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+            for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+                let source = first + r as i64;
+                let there = (0..rows.base as i64).contains(&source);
+                let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+                let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
+                for v in 0..vectors {
+                    let masks = if there { reads[v] } else { [0; 2] };
+                    let at = from.wrapping_add(v * LANES * step);
+                    let low = _mm512_maskz_loadu_ps(masks[0], at);
+                    if step == 1 {
+                        _mm512_mask_storeu_ps(line.add(v * LANES), writes[v], low);
+                        continue;
+                    }
+                    let high = _mm512_maskz_loadu_ps(masks[1], at.wrapping_add(LANES));
+                    if parts[0] {
+                        let own = _mm512_permutex2var_ps(low, even, high);
+                        _mm512_mask_storeu_ps(line.add(v * LANES), writes[v], own);
+                    }
+                    if parts[1] {
+                        let own = _mm512_permutex2var_ps(low, odd, high);
+                        _mm512_mask_storeu_ps(line.add(self.part + v * LANES), writes[v], own);
+                    }
+                }
+            }
+        }
     }
 
     /// The same of two planes of elements of two bytes, each pair of them beside each other; or of one, beside zeros.
