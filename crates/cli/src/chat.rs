@@ -48,7 +48,7 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
     }
     let system: Vec<Json> = args.system.iter().map(|text| json!({ "role": "system", "content": text })).collect();
     let mut messages = system.clone();
-    let mut lines = std::io::stdin().lock().lines();
+    let mut lines = std::io::stdin().lock().split(b'\n');
     let mut random = sampling.random();
     loop {
         if typed {
@@ -57,6 +57,10 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
         }
         let Some(line) = lines.next() else { break };
         let line = line.map_err(|e| Usage(format!("standard input: {e}")))?;
+        let Ok(line) = String::from_utf8(line) else {
+            errln!("this line is not UTF-8 text: nothing was said");
+            continue;
+        };
         match line.trim() {
             "" => continue,
             "/end" | "/quit" | "/exit" => break,
@@ -73,8 +77,17 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
             }
             text => messages.push(json!({ "role": "user", "content": text })),
         }
-        let text = template.render(&messages, true, &Map::new()).map_err(usage)?;
-        let ids = tokenizer.encode(&text).map_err(usage)?;
+        // A conversation that is typed outlives what its template doesn't take.
+        let encoded = template.render(&messages, true, &Map::new()).and_then(|text| tokenizer.encode(&text));
+        let ids = match encoded {
+            Ok(ids) => ids,
+            Err(e) if typed => {
+                errln!("{e}");
+                messages.pop();
+                continue;
+            }
+            Err(e) => return Err(usage(e)),
+        };
         if ids.len() + 1 >= slots.sizes().context {
             errln!(
                 "the conversation has {} tokens, and the context is {}: /new begins again",
@@ -112,7 +125,9 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
             logits = slots.step(&[id]).map_err(usage)?.0;
         }
         slots.leave(0).map_err(usage)?;
-        outln!("{}", stream.rest().map_err(usage)?);
+        let rest = stream.rest().map_err(usage)?;
+        outln!("{rest}");
+        answer += &rest;
         messages.push(json!({ "role": "assistant", "content": answer }));
     }
     Ok(Outcome::Clean)

@@ -159,11 +159,12 @@ fn a_chat_goes_on_until_its_end() {
         .stdin
         .take()
         .expect("piped")
-        .write_all(b"Hello\n\nAnd you?\n/new\n/halp\nHello\n/quit\nnobody hears\n")
+        .write_all(b"Hello\n\n\xff\xfe\nAnd you?\n/new\n/halp\nHello\n/quit\nnobody hears\n")
         .expect("written");
     let output = child.wait_with_output().expect("ends");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("plain one"));
+    assert!(text(&output.stderr).contains("not UTF-8"), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("no command `/halp`: /new"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).lines().count() >= 3, "{}", text(&output.stdout));
 }

@@ -385,7 +385,9 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
         let height = m.div_ceil(unit(cols)).div_ceil(rows) * unit(cols);
         let width = n.div_ceil(nr).div_ceil(cols) * nr;
         let products = height.saturating_mul(width).saturating_mul(k);
-        let pack = usize::from(plan.pack_a && !shared(cols));
+        // Rows that wait for their columns are packed again with each turn of B.
+        let turns = if plan.late { n.div_ceil(plan.nc) } else { 1 };
+        let pack = usize::from(plan.pack_a && !shared(cols)) * turns;
         if tiles {
             return products / TILES_LANES + (height * (1 + pack) + width) * k / 2;
         }

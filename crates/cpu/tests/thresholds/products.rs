@@ -170,8 +170,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("gemm.packed_b", |q, round| {
         let n = round.divide(q, 2048);
-        let p = product(2, 2048, n).turned();
-        [After::Nothing, After::Rows].map(|after| Case::new(n * 2048, p.graph(after))).into()
+        // Few rows, which each part packs for itself, and as many as are packed once for all.
+        let cases = [(2, After::Nothing), (2, After::Rows), (40, After::Rows)];
+        let case = |(m, after)| Case::new(n * 2048, product(m, 2048, n).turned().graph(after));
+        cases.map(case).into()
     }),
     ("gemm.packed_a", |q, _| vec![product(125, q, 97).plain(q)]),
     ("gemm.packed_a_columns", |q, _| each(&[product(20, 600, q), product(20, 600, q).of(DType::F64)], q)),
