@@ -3,6 +3,7 @@
 
 mod control;
 mod elementwise;
+mod meaning;
 mod named;
 mod places;
 mod products;
@@ -138,61 +139,25 @@ impl Writer {
         let out = types.first().cloned().unwrap_or_else(|| Type::scalar(ir::DType::F32));
         let one = |v: V| Ok(vec![v]);
         match op {
-            Op::Unary(f) => one(self.unary(*f, &args[0])?),
-            Op::Binary(f) => one(self.binary_op(*f, &args[0], &args[1])?),
-            Op::Compare(f) => one(self.compare(*f, &args[0], &args[1])),
-            Op::Select(_) => one(self.node("Where", &[&args[0], &args[1], &args[2]], &out)),
-            Op::Clamp(_) => {
-                let x = self.extremum("Max", &args[0], &args[1]);
-                one(self.extremum("Min", &x, &args[2]))
-            }
-            Op::Fma(_) => {
-                let p = self.node("Mul", &[&args[0], &args[1]], &out);
-                one(self.node("Add", &[&p, &args[2]], &out))
-            }
-            Op::Cast(c) => one(self.cast_op(&args[0], c.0)),
-            Op::Quantize(q) => one(self.quantize(&args[0], q.0)),
-            Op::Bitcast(b) => one(self.bitcast(&args[0], b.0)?),
-            Op::StopGradient(_) | Op::Name(_) => one(args[0].clone()),
             Op::Const(c) => one(self.literal(&c.0)),
-            Op::Iota(i) => one(self.iota(i.dtype, &i.shape, i.axis)),
-            Op::Reshape(r) => one(self.reshape(&args[0], &r.shape)),
-            Op::Permute(p) => one(self.permute(&args[0], &p.perm)),
-            Op::Broadcast(b) => one(self.broadcast(&args[0], &b.shape, &b.dims)),
-            Op::Slice(s) => one(self.slice(&args[0], &s.start, &s.limit, &s.stride)),
-            Op::Pad(p) => one(self.pad(&args[0], &args[1], &p.low, &p.high, &p.interior)),
-            Op::Flip(f) => one(self.flip(&args[0], &f.axes)),
-            Op::Concat(c) => one(self.concat(args, c.axis)),
-            Op::Reduce(r) => one(self.reduce(r.kind, &args[0], &r.axes)),
             Op::Cumulative(c) => one(self.cumulative(c.kind, &args[0], c.axis, c.reverse)?),
             Op::ArgReduce(a) => one(self.arg_reduce(a.max, &args[0], a.axis, a.index)),
             Op::ReduceWindow(r) => one(self.reduce_window(r, &args[0])?),
-            Op::Dot(d) => one(self.dot(d, &args[0], &args[1], &out)),
             Op::Conv(c) => one(self.conv(c, &args[0], &args[1], &out)?),
-            Op::Gather(g) => one(self.gather(g, &args[0], &args[1], &out)?),
+            Op::RaggedDot(d) => one(self.ragged_dot(d, &args[0], &args[1], &args[2], &out)?),
             Op::Scatter(s) => one(self.scatter(s, &args[0], &args[1], &args[2])?),
-            Op::DynamicSlice(s) => one(self.dynamic_slice(&args[0], &args[1..], &s.sizes)),
-            Op::DynamicUpdateSlice(_) => one(self.dynamic_update(&args[0], &args[1], &args[2..])),
             Op::TakeAlong(t) => one(self.take_along(&args[0], &args[1], t.axis)),
             Op::PutAlong(p) => one(self.put_along(&args[0], &args[1], p.axis, &out)),
             Op::Sort(s) => self.sort(s, args),
             Op::TopK(t) => self.top_k(&args[0], t.k, t.axis),
             Op::Fft(f) => self.fft(f, args, types),
-            Op::Threefry2x32(_) => Ok(self.threefry(args)),
             Op::Scan(s) => self.scan(s, args, types),
             Op::Cond(c) => self.cond(c, args, types),
             Op::While(w) => self.while_loop(w, args),
             Op::Composite(c) => self.composite(c, args, types),
-            Op::Call(_) | Op::Remat(_) | Op::CustomLinear(_) | Op::ShardMap(_) => match op.meaning() {
-                Meaning::Inline(body) => self.graph(&body, args),
-                _ => Err(refused(op.name(), "it has no body")),
-            },
-            Op::RaggedDot(d) => one(self.ragged_dot(d, &args[0], &args[1], &args[2], &out)?),
-            Op::WindowGather(_) | Op::WindowScatter(_) => Err(refused(op.name(), NO_COUNTERPART)),
             Op::Collective(_) => Err(refused(op.name(), "it belongs inside of a shard_map; export that")),
-            Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
-                Err(refused(op.name(), NO_COUNTERPART))
-            }
+            // What it means says how it is written; what is nothing but a name has no counterpart.
+            other => self.by_meaning(other, args, types),
         }
     }
 }

@@ -10,6 +10,8 @@ use std::path::Path;
 /// Modules, and the files of the root that hold functions.
 const MODULES: [&str; 11] =
     ["fft", "function", "lax", "linalg", "nn", "np", "optim", "random", "special", "testing", "tree"];
+/// Modules whose functions golden lines call by name.
+const COMPARED: [&str; 6] = ["fft", "lax", "linalg", "nn", "np", "special"];
 const ROOT: [&str; 5] = ["device.rs", "leaks.rs", "lib.rs", "memory.rs", "save.rs"];
 
 /// One public function.
@@ -253,6 +255,51 @@ pub(crate) fn json(all: &[Function]) -> String {
         text.push_str(if i + 1 < all.len() { ",\n" } else { "\n" });
     }
     text + "]\n"
+}
+
+/// How a test reads an argument of a type from a golden line; nothing where a line has no way to say it.
+fn read(name: &str, ty: &str) -> Option<String> {
+    Some(match ty {
+        "&Tensor" | "impl Into<Operand>" => "a.tensor()".into(),
+        "Option<&Tensor>" => "a.maybe_tensor()".into(),
+        "&[&Tensor]" => "&a.tensors()".into(),
+        "&[Tensor]" => "&a.owned()".into(),
+        "impl Into<Along>" => format!("a.along({name:?})"),
+        "f64" => format!("a.number({name:?})"),
+        "usize" | "isize" | "i64" | "i32" => format!("a.number({name:?}) as {ty}"),
+        "Option<f64>" => format!("a.maybe({name:?})"),
+        "Option<usize>" => format!("a.maybe({name:?}).map(|x| x as usize)"),
+        "Option<Operand>" => format!("a.maybe_operand({name:?})"),
+        "impl Into<Number>" => format!("a.number({name:?})"),
+        "bool" => format!("a.flag({name:?})"),
+        "DType" => "a.dtype()".into(),
+        "&str" => format!("a.text({name:?})"),
+        "&[usize]" => format!("&a.sizes({name:?})"),
+        "&[isize]" | "impl Dims" => format!("&a.list({name:?})"),
+        _ => return None,
+    })
+}
+
+/// The functions that golden lines can call as they are: those of tensors and plain parameters.
+pub(crate) fn calls(all: &[Function]) -> String {
+    let results =
+        ["Tensor", "Vec<Tensor>", "(Tensor, Tensor)", "(Tensor, Tensor, Tensor)", "(Tensor, Tensor, Tensor, Tensor)"];
+    let mut text = String::from(
+        "//! Written by `UPDATE=1 cargo test --test functions`: functions by their names, with arguments from a line.\n\n\
+         use crate::arguments::{Arguments, Results};\nuse tensorloom::{Tensor, fft, lax, linalg, nn, np, special};\n\n\
+         pub(crate) fn call(name: &str, a: &Arguments<'_>) -> Option<Vec<Tensor>> {\n    Some(match name {\n",
+    );
+    for f in all.iter().filter(|f| COMPARED.contains(&f.module.as_str()) && f.generics.is_empty()) {
+        let args: Option<Vec<String>> = f.args.iter().map(|(name, ty)| read(name, ty)).collect();
+        // A list is what is left of the inputs.
+        let behind = f.args.iter().skip_while(|(_, ty)| !ty.ends_with("Tensor]")).skip(1);
+        let last = behind.into_iter().all(|(_, ty)| !ty.contains("Tensor") && ty != "impl Into<Operand>");
+        if let (Some(args), true) = (args, last && results.contains(&f.returns.as_str())) {
+            writeln!(text, "        \"{}.{}\" => {}({}).list(),", f.module, f.name, f.path(), args.join(", "))
+                .expect("text grows");
+        }
+    }
+    text + "        _ => return None,\n    })\n}\n"
 }
 
 /// Names that the conformance page says are here: `np::sum` and so on.

@@ -11,18 +11,19 @@ fn public(module: &str) -> BTreeSet<String> {
     catalog::catalog(&sources).into_iter().filter(own).map(|f| f.name).collect()
 }
 
-/// `docs/functions.json` is what the sources say, and the conformance page names functions that are there.
+/// `docs/functions.json` and `calls.rs` are what the sources say, and the conformance page names functions that are there.
 #[test]
 fn the_catalog_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (all, file) = (catalog::catalog(&root.join("src")), root.join("../../docs/functions.json"));
-    let text = catalog::json(&all);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&file, &text).unwrap();
+    for (file, text) in [(file, catalog::json(&all)), (root.join("tests/functions/calls.rs"), catalog::calls(&all))] {
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&file, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(&file).unwrap();
+        let differs = text.lines().zip(found.lines()).find(|(a, b)| a != b);
+        assert!(text == found, "{} is old, write it anew with UPDATE=1: {differs:?}", file.display());
     }
-    let found = std::fs::read_to_string(&file).unwrap();
-    let differs = text.lines().zip(found.lines()).find(|(a, b)| a != b);
-    assert!(text == found, "docs/functions.json is old, write it anew with UPDATE=1: {differs:?}");
     assert!(all.len() > 550, "only {} functions were found", all.len());
     let without = all.iter().find(|f| !f.is_documented());
     assert!(without.is_none(), "{without:?} has no documentation");

@@ -35,13 +35,6 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
             let branches: [&dyn Fn(Tensor) -> Tensor; 3] = [&|x| x.exp(), &|x| x * 2.0, &|x| -x];
             vec![lax::switch(&x[0], branches, x[1].clone())]
         }
-        "dynamic_slice" => vec![lax::dynamic_slice(&x[0], &[&x[1], &x[2]], &l.sizes("sizes"))],
-        "dynamic_update_slice" => vec![lax::dynamic_update_slice(&x[0], &x[1], &[&x[2], &x[3]])],
-        "dynamic_slice_in_dim" => vec![lax::dynamic_slice_in_dim(&x[0], &x[1], l.u("size"), l.axis()?)],
-        "dynamic_index_in_dim" => vec![lax::dynamic_index_in_dim(&x[0], &x[1], l.axis()?, l.flag("keep"))],
-        "dynamic_update_slice_in_dim" => vec![lax::dynamic_update_slice_in_dim(&x[0], &x[1], &x[2], l.axis()?)],
-        "dynamic_update_index_in_dim" => vec![lax::dynamic_update_index_in_dim(&x[0], &x[1], &x[2], l.axis()?)],
-        "index_take" => vec![lax::index_take(&x[0], &index(1, x.len()))],
         "index_set" => vec![lax::index_set(&x[0], &index(1, last), &x[last])],
         "index_add" => vec![lax::index_add(&x[0], &index(1, last), &x[last])],
         "index_mul" => vec![lax::index_mul(&x[0], &index(1, last), &x[last])],
@@ -77,9 +70,7 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
             let found = scan.run(body, x[0].clone(), x[1].clone());
             if l.flag("reverse") { pair(found) } else { pair(plain) }
         }
-        "sort" => vec![lax::sort(&x[0], l.axis()?)],
         "sort_by" => lax::sort_by(&x.iter().collect::<Vec<_>>(), l.axis()?, l.u("keys"), false),
-        "top_k" => pair(lax::top_k(&x[0], l.u("k"))),
         "associative_scan" => {
             let f = |(a, b): (Tensor, Tensor)| a * b;
             vec![lax::associative_scan(f, x[0].clone(), l.flag("reverse"), l.axis()?)]

@@ -1,0 +1,95 @@
+//! Ops by what they mean: an op whose meaning is data is written from it, whatever its name is.
+
+use super::writer::{V, Writer};
+use super::{NO_COUNTERPART, refused};
+use crate::error::Result;
+use ir::ops::{Indexing, View};
+use ir::{Expr, Meaning, Op, Type};
+
+impl Writer {
+    pub(super) fn by_meaning(&mut self, op: &Op, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+        let out = types.first().cloned().unwrap_or_else(|| Type::scalar(ir::DType::F32));
+        let one = match op.meaning() {
+            Meaning::Map(e) => self.expression(&e, args, &out)?,
+            Meaning::Reduce(kind, axes) => self.reduce(kind, &args[0], &axes),
+            Meaning::View(view) => self.view(&view, args, &out),
+            Meaning::Contract(d) => self.dot(&d, &args[0], &args[1], &out),
+            Meaning::Index(index) => match index {
+                Indexing::Iota(axis) => self.iota(out.dtype, &out.shape, axis),
+                Indexing::Concat(axis) => self.concat(args, axis),
+                Indexing::Gather(g) => self.gather(&g, &args[0], &args[1], &out)?,
+                Indexing::Slice(sizes) => self.dynamic_slice(&args[0], &args[1..], &sizes),
+                Indexing::Update => self.dynamic_update(&args[0], &args[1], &args[2..]),
+                Indexing::Threefry => return Ok(self.threefry(args)),
+            },
+            Meaning::Inline(body) => return self.graph(&body, args),
+            Meaning::Leaf | Meaning::Library => return Err(refused(op.name(), NO_COUNTERPART)),
+        };
+        Ok(vec![one])
+    }
+
+    fn view(&mut self, view: &View, args: &[V], out: &Type) -> V {
+        let x = &args[0];
+        match view {
+            View::Reshape => self.reshape(x, &out.shape),
+            View::Permute(perm) => self.permute(x, perm),
+            View::Broadcast(dims) => self.broadcast(x, &out.shape, dims),
+            View::Slice(start, stride) => {
+                let end = |a: usize| start[a] + out.shape[a].saturating_sub(1) * stride[a] + out.shape[a].min(1);
+                let limit: Vec<usize> = (0..start.len()).map(end).collect();
+                self.slice(x, start, &limit, stride)
+            }
+            View::Pad(low, interior) => {
+                let spread = |a: usize| x.ty.shape[a] + x.ty.shape[a].saturating_sub(1) * interior[a];
+                let high: Vec<i64> = (0..low.len()).map(|a| out.shape[a] as i64 - low[a] - spread(a) as i64).collect();
+                self.pad(x, &args[1], low, &high, interior)
+            }
+            View::Flip(axes) => self.flip(x, axes),
+        }
+    }
+
+    /// A scalar expression for each element of a result.
+    fn expression(&mut self, e: &Expr, args: &[V], out: &Type) -> Result<V> {
+        let mut of = |e: &Expr| self.expression(e, args, out);
+        Ok(match e {
+            Expr::Arg(n) => args[*n].clone(),
+            Expr::Const(s) => {
+                let v = self.scalar(*s);
+                self.expand(&v, &out.shape)
+            }
+            Expr::Unary(f, x) => {
+                let x = of(x)?;
+                self.unary(*f, &x)?
+            }
+            Expr::Binary(f, a, b) => {
+                let (a, b) = (of(a)?, of(b)?);
+                self.binary_op(*f, &a, &b)?
+            }
+            Expr::Compare(f, a, b) => {
+                let (a, b) = (of(a)?, of(b)?);
+                self.compare(*f, &a, &b)
+            }
+            Expr::Select(c, a, b) => {
+                let (c, a, b) = (of(c)?, of(a)?, of(b)?);
+                self.node("Where", &[&c, &a, &b], &a.ty)
+            }
+            Expr::Fma(a, b, c) => {
+                let (a, b, c) = (of(a)?, of(b)?, of(c)?);
+                let p = self.node("Mul", &[&a, &b], &a.ty);
+                self.node("Add", &[&p, &c], &a.ty)
+            }
+            Expr::Cast(to, x) => {
+                let x = of(x)?;
+                self.cast_op(&x, *to)
+            }
+            Expr::Quantize(to, x) => {
+                let x = of(x)?;
+                self.quantize(&x, *to)
+            }
+            Expr::Bitcast(to, x) => {
+                let x = of(x)?;
+                self.bitcast(&x, *to)?
+            }
+        })
+    }
+}
