@@ -548,6 +548,8 @@ def main():
             answer = {"case": name, "s": median_seconds(run, reps, inner) / EAGER.get(name, 1), "first_s": first, "rss_mib": rss}
             if hasattr(peer, "sample"):
                 answer["sample"] = peer.sample
+            if hasattr(peer, "peak_mib"):
+                answer["peak_mib"] = peer.peak_mib()
         print(json.dumps(answer), flush=True)
 
 

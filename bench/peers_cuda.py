@@ -61,6 +61,9 @@ class TorchCuda:
             return self.waiting(lambda: f(x)), 4
         return None
 
+    def peak_mib(self):
+        return self.torch.cuda.max_memory_allocated() / 2**20
+
     def waiting(self, run):
         def inner():
             run()
