@@ -6,7 +6,7 @@ use super::cumulative::carry;
 use super::parts::affine;
 use super::sort::Lines;
 use super::{Means, Mem, Parts, Writer};
-use compiler::loops::{Carried, Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
+use compiler::loops::{Reg, Var};
 use ir::ops::ArgReduce;
 use ir::{Binary, Compare, DType, Scalar, Type};
 
@@ -92,7 +92,6 @@ impl Search {
             let (line, piece) = w.split(number, pieces);
             let first = w.sum(&[(piece, each as i64)], 0);
             let start = w.sum(&[(line, n as i64), (first, 1)], 0);
-            let length = Extent::Exact(Size::Const(each as i64));
             let there = |w: &mut Writer, k: Var| {
                 let step = w.index(affine(&[(first, 1)], 0).plus(k, 1));
                 (step, (!even).then(|| w.compare_to(Compare::Lt, step, n as i64)))
@@ -107,12 +106,12 @@ impl Search {
             };
             let combine = if self.max { Binary::Max } else { Binary::Min };
             let worst = w.constant(self.worst(key));
-            let best = vector(w, length.clone(), worst, combine, |w, k| {
+            let best = w.joined(each, worst, combine, |w, k| {
                 let (_, there) = there(w, k);
                 load(w, k, there)
             });
             let last = w.constant(Scalar::highest(self.index));
-            let at = vector(w, length, last, Binary::Min, |w, k| {
+            let at = w.joined(each, last, Binary::Min, |w, k| {
                 let (step, there) = there(w, k);
                 let v = load(w, k, there);
                 // Where a value is no number, so is the best, and equals nothing.
@@ -150,66 +149,43 @@ impl Search {
             let (block, piece) = w.split(number, pieces);
             let first = w.sum(&[(piece, each as i64)], 0);
             let start = w.sum(&[(block, (n * inner) as i64), (first, inner as i64)], 0);
-            let var = w.var();
-            w.begin();
-            let (worst, none) = (w.constant(self.worst(key)), w.constant(Scalar::highest(self.index)));
-            let found = carry(w, each, &[worst, none], |w, k, phi| {
-                let (best, at) = (phi[0], phi[1]);
-                let step = w.index(affine(&[(first, 1)], 0).plus(k, 1));
-                let there = (!even).then(|| w.compare_to(Compare::Lt, step, n as i64));
-                let from = affine(&[(start, 1)], 0).plus(k, inner as i64).plus(var, 1);
-                let v = match there {
-                    Some(there) => w.load_masked(x, from.clone(), there, self.worst(d)),
-                    None => w.load(x, from.clone()),
-                };
-                let v = w.to(key, v);
-                // The first of its kind wins, so an equal value does only where nothing was found yet.
-                let order = if self.max { Compare::Gt } else { Compare::Lt };
-                let better = w.compare(order, v, best);
-                let untouched = w.compare(Compare::Eq, at, none);
-                let mut wins = w.either(better, untouched);
-                if let (Some(new), Some(old)) = (w.nan(v), w.nan(best)) {
-                    let number = w.not(old);
-                    let beats = w.either(wins, new);
-                    wins = w.both(number, beats);
+            w.each_lane(inner, |w, var| {
+                let (worst, none) = (w.constant(self.worst(key)), w.constant(Scalar::highest(self.index)));
+                let found = carry(w, each, &[worst, none], |w, k, phi| {
+                    let (best, at) = (phi[0], phi[1]);
+                    let step = w.index(affine(&[(first, 1)], 0).plus(k, 1));
+                    let there = (!even).then(|| w.compare_to(Compare::Lt, step, n as i64));
+                    let from = affine(&[(start, 1)], 0).plus(k, inner as i64).plus(var, 1);
+                    let v = match there {
+                        Some(there) => w.load_masked(x, from.clone(), there, self.worst(d)),
+                        None => w.load(x, from.clone()),
+                    };
+                    let v = w.to(key, v);
+                    // The first of its kind wins, so an equal value does only where nothing was found yet.
+                    let order = if self.max { Compare::Gt } else { Compare::Lt };
+                    let better = w.compare(order, v, best);
+                    let untouched = w.compare(Compare::Eq, at, none);
+                    let mut wins = w.either(better, untouched);
+                    if let (Some(new), Some(old)) = (w.nan(v), w.nan(best)) {
+                        let number = w.not(old);
+                        let beats = w.either(wins, new);
+                        wins = w.both(number, beats);
+                    }
+                    if let Some(there) = there {
+                        wins = w.both(wins, there);
+                    }
+                    let own = match places {
+                        Some(p) => w.load(p, from),
+                        None => w.to(self.index, step),
+                    };
+                    vec![w.select(wins, v, best), w.select(wins, own, at)]
+                });
+                let to = affine(&[(number, inner as i64)], 0).plus(var, 1);
+                w.store(out, to.clone(), found[1]);
+                if let Some(values) = values {
+                    w.store(values, to, found[0]);
                 }
-                if let Some(there) = there {
-                    wins = w.both(wins, there);
-                }
-                let own = match places {
-                    Some(p) => w.load(p, from),
-                    None => w.to(self.index, step),
-                };
-                vec![w.select(wins, v, best), w.select(wins, own, at)]
             });
-            let to = affine(&[(number, inner as i64)], 0).plus(var, 1);
-            w.store(out, to.clone(), found[1]);
-            if let Some(values) = values {
-                w.store(values, to, found[0]);
-            }
-            let body = w.end();
-            let extent = Extent::Exact(Size::Const(inner as i64));
-            w.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Vector, carried: Vec::new(), body }));
         });
     }
-}
-
-/// A vector loop that joins a value of each step.
-fn vector(
-    w: &mut Writer,
-    extent: Extent,
-    init: Reg,
-    combine: Binary,
-    value: impl FnOnce(&mut Writer, Var) -> Reg,
-) -> Reg {
-    let var = w.var();
-    let d = w.dtype(init);
-    let (phi, out) = (w.reg(d), w.reg(d));
-    w.begin();
-    let v = value(w, var);
-    let next = w.binary(combine, phi, v);
-    let body = w.end();
-    let carried = vec![Carried { init, phi, next, out, combine: Some(combine) }];
-    w.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Vector, carried, body }));
-    out
 }

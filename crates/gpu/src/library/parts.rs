@@ -1,6 +1,6 @@
 //! What a library op becomes, and how its kernels are written.
 
-use compiler::loops::{Atom, Buf, Builder, Index, Kernel, LoopKind, Mode, Reg, Size, Stmt, Var};
+use compiler::loops::{Atom, Buf, Builder, Carried, Extent, Index, Kernel, Loop, LoopKind, Mode, Reg, Size, Stmt, Var};
 use compiler::program::{Factor, KernelArg, Matmul, Place, Step};
 use ir::{Binary, Compare, DType, Scalar, Type};
 use std::ops::{Deref, DerefMut};
@@ -61,9 +61,9 @@ impl Parts {
         w.b.begin();
         body(&mut w, row);
         let block = w.b.end();
-        w.b.push(Stmt::Loop(compiler::loops::Loop {
+        w.b.push(Stmt::Loop(Loop {
             var: row,
-            extent: compiler::loops::Extent::Exact(Size::Const(n as i64)),
+            extent: Extent::Exact(Size::Const(n as i64)),
             kind: LoopKind::Parallel,
             carried: Vec::new(),
             body: block,
@@ -215,6 +215,37 @@ impl Writer {
     /// Whether a value is no number.
     pub(super) fn nan(&mut self, x: Reg) -> Option<Reg> {
         self.b.dtype(x).is_float().then(|| self.b.compare(Compare::Ne, x, x))
+    }
+
+    /// A vector loop that carries nothing.
+    pub(super) fn each_lane(&mut self, n: usize, body: impl FnOnce(&mut Writer, Var)) {
+        let var = self.b.var();
+        self.b.begin();
+        body(self, var);
+        let body = self.b.end();
+        let extent = Extent::Exact(Size::Const(n as i64));
+        self.b.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Vector, carried: Vec::new(), body }));
+    }
+
+    /// A vector loop that joins a value of each step.
+    pub(super) fn joined(
+        &mut self,
+        n: usize,
+        init: Reg,
+        combine: Binary,
+        value: impl FnOnce(&mut Writer, Var) -> Reg,
+    ) -> Reg {
+        let var = self.b.var();
+        let d = self.b.dtype(init);
+        let (phi, out) = (self.b.reg(d), self.b.reg(d));
+        self.b.begin();
+        let v = value(self, var);
+        let next = self.b.binary(combine, phi, v);
+        let body = self.b.end();
+        let carried = vec![Carried { init, phi, next, out, combine: Some(combine) }];
+        let extent = Extent::Exact(Size::Const(n as i64));
+        self.b.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Vector, carried, body }));
+        out
     }
 
     /// A value in another type, if it has another one.

@@ -4,7 +4,7 @@
 use super::cumulative::{carry, carry_bounded};
 use super::parts::affine;
 use super::{Means, Mem, Parts, Writer};
-use compiler::loops::{Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
+use compiler::loops::{Extent, Reg, Size};
 use ir::ops::{RaggedDot, RaggedMode};
 use ir::{Binary, Compare, DType, Scalar, Type};
 
@@ -104,7 +104,7 @@ impl Sizes<'_> {
             let group = w.clamped(group, self.groups);
             let left = w.sum(&[(batch, m * k), (row, k)], 0);
             let right = w.sum(&[(batch, groups * k * n), (group, k * n)], 0);
-            each_lane(w, self.width, |w, j| {
+            w.each_lane(self.width, |w, j| {
                 let zero = w.constant(Scalar::zero(self.op.acc));
                 let sum = carry(w, self.inner, &[zero], |w, at, sum| {
                     let x = w.load(a, affine(&[(left, 1)], 0).plus(at, 1));
@@ -136,7 +136,7 @@ impl Sizes<'_> {
             let (batch, _) = w.split(place, self.groups);
             let start = w.load(starts, affine(&[(place, 1)], 0));
             let start = w.clamped(start, self.rows + 1);
-            each_lane(w, self.width, |w, j| {
+            w.each_lane(self.width, |w, j| {
                 let zero = w.constant(Scalar::zero(self.op.acc));
                 let extent = Extent::Bounded { bound: Size::Const(rows), buf: counts, index: affine(&[(place, 1)], 0) };
                 let sum = carry_bounded(w, extent, &[zero], |w, at, sum| {
@@ -156,14 +156,4 @@ impl Sizes<'_> {
         let (x, y) = (w.to(self.op.acc, x), w.to(self.op.acc, y));
         w.fma(x, y, sum)
     }
-}
-
-/// A vector loop without carried values.
-fn each_lane(w: &mut Writer, n: usize, body: impl FnOnce(&mut Writer, Var)) {
-    let var = w.var();
-    w.begin();
-    body(w, var);
-    let body = w.end();
-    let extent = Extent::Exact(Size::Const(n as i64));
-    w.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Vector, carried: Vec::new(), body }));
 }

@@ -115,6 +115,7 @@ struct Geometry {
     size: usize,
     dtype: DType,
     out: DType,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     avx2: bool,
 }
 

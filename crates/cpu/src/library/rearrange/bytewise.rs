@@ -1,14 +1,13 @@
 //! Kernels that combine bytes: a lane of a kernel is as wide as a number of 32 bits, so a vector has four times as many bytes as lanes.
 
 use super::super::{Raw, Routine, in_ranges};
-use super::read::{Known, digits, value};
+use super::read::{digits, nest};
 use super::take::axes;
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use compiler::Result;
-use compiler::loops::{Extent, Kernel, Mode, Op, Size, Stmt};
+use compiler::loops::{Kernel, Mode, Op, Stmt};
 use ir::{Binary, DType};
-use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Bytes from which on this beats a kernel.
@@ -21,31 +20,13 @@ pub(super) struct Bytewise {
     signed: bool,
     first: usize,
     count: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     isa: Isa,
 }
 
 /// What a kernel does that combines two operands of bytes as they lie and nothing else, and its buffers: both operands and the result.
 pub(super) fn bytewise(kernel: &Kernel, isa: Isa) -> Option<(Bytewise, [usize; 3])> {
-    let mut vars = SmallVec::<[(u32, i64); 6]>::new();
-    let mut known = Known::new();
-    let mut body = &kernel.body[..];
-    loop {
-        match body {
-            [Stmt::Let { dst, op }, rest @ ..] if !matches!(op, Op::Load { .. }) => {
-                known.push((*dst, value(op, &vars, &known)?));
-                body = rest;
-            }
-            [Stmt::Loop(l)] => {
-                let Extent::Exact(Size::Const(n)) = l.extent else { return None };
-                if !l.carried.is_empty() || n < 1 {
-                    return None;
-                }
-                vars.push((l.var.0, n));
-                body = &l.body;
-            }
-            _ => break,
-        }
-    }
+    let (vars, known, body) = nest(kernel)?;
     let [
         Stmt::Let { dst: a, op: Op::Load { buf: left, index: from, mask: None } },
         Stmt::Let { dst: b, op: Op::Load { buf: right, index: also, mask: None } },

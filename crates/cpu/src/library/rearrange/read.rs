@@ -25,16 +25,17 @@ pub(super) enum Value {
 
 pub(super) type Known = SmallVec<[(Reg, Value); 12]>;
 
-/// The moves of a kernel that does nothing else, and the buffers between which it does.
-pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
-    let mut vars = SmallVec::<[(u32, i64); 6]>::new();
-    let mut known = Known::new();
+/// Loops by their variables, and how often they run.
+pub(super) type Vars = SmallVec<[(u32, i64); 6]>;
+
+/// A kernel that is one nest of loops which carry nothing: the loops, what is known of the values computed on the way, and what is left.
+pub(super) fn nest(kernel: &Kernel) -> Option<(Vars, Known, &[Stmt])> {
+    let (mut vars, mut known) = (Vars::new(), Known::new());
     let mut body = &kernel.body[..];
     loop {
         match body {
             [Stmt::Let { dst, op }, rest @ ..] if !matches!(op, Op::Load { .. }) => {
-                let value = value(op, &vars, &known)?;
-                known.push((*dst, value));
+                known.push((*dst, value(op, &vars, &known)?));
                 body = rest;
             }
             [Stmt::Loop(l)] => {
@@ -45,9 +46,14 @@ pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
                 vars.push((l.var.0, n));
                 body = &l.body;
             }
-            _ => break,
+            _ => return Some((vars, known, body)),
         }
     }
+}
+
+/// The moves of a kernel that does nothing else, and the buffers between which it does.
+pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
+    let (vars, known, body) = nest(kernel)?;
     let [
         Stmt::Let { dst, op: Op::Load { buf: from, index, mask: None } },
         Stmt::Store { buf: to, index: place, value, mask: None },
