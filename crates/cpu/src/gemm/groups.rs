@@ -29,7 +29,9 @@ pub(super) static I8_QUADS: Groups = Groups { per: 4, left: x86::raised_quads, r
 const LINES: usize = 4;
 
 /// Groups of a panel, one beside the other for each step of k. `adjacent` writes those of up to [`SIXTEEN`] lines along which k runs: given
-/// so many bytes from line to line, lines and steps, it says how many of the steps it did.
+/// so many bytes from line to line, lines and steps, it says how many of the steps it did. `beside` writes groups of lines that are
+/// adjacent in memory, given the elements of a step and how many lines there are; it says how many it wrote.
+#[expect(clippy::too_many_arguments, reason = "lines, their strides, and three ways to group them")]
 #[inline(always)]
 pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     dst: *mut u32,
@@ -40,6 +42,7 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     depth: usize,
     group: impl Fn([S; PER]) -> u32,
     adjacent: impl Fn(*mut u32, usize, *const u8, isize, usize, usize) -> usize,
+    beside: impl Fn(*mut u32, [*const S; PER], usize) -> usize,
 ) {
     let (whole, rest) = (depth / PER, depth % PER);
     let nothing = group([S::default(); PER]);
@@ -54,7 +57,7 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
             for d in 0..whole {
                 let lines: [*const S; PER] = std::array::from_fn(|p| at(0, d * PER + p));
                 let to = dst.add(d * width);
-                for w in 0..valid {
+                for w in beside(to, lines, valid)..valid {
                     *to.add(w) = group(lines.map(|line| *line.add(w)));
                 }
             }
@@ -93,7 +96,7 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::sixteen;
-    use super::{LINES, join};
+    use super::{LINES, SIXTEEN, join};
     use std::arch::x86_64::*;
 
     /// Eight steps at a time of four lines, bits of `flip` turned over.
@@ -126,8 +129,25 @@ mod x86 {
         whole
     }
 
+    /// Pairs of two lines, sixteen at a time.
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+    #[inline]
+    unsafe fn pairs_beside(to: *mut u32, [first, second]: [*const u16; 2], n: usize) -> usize {
+        let whole = n / SIXTEEN * SIXTEEN;
+        for w in (0..whole).step_by(SIXTEEN) {
+            // SAFETY: the caller vouches for `n` elements of both lines and as many groups.
+            unsafe {
+                let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(first.add(w).cast()));
+                let high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(second.add(w).cast()));
+                let pairs = _mm512_or_si512(low, _mm512_slli_epi32::<16>(high));
+                _mm512_storeu_si512(to.add(w).cast(), pairs);
+            }
+        }
+        whole
+    }
+
     macro_rules! joins {
-        ($($name:ident, $s:ty, $per:literal, $flip:literal, $group:expr;)*) => {$(
+        ($($name:ident, $s:ty, $per:literal, $flip:literal, $group:expr, $beside:expr;)*) => {$(
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
             pub(super) unsafe fn $name(
                 dst: *mut u32,
@@ -145,14 +165,14 @@ mod x86 {
                             _ => sixteen::columns(dst, width, src, along, lines, steps, $flip),
                         }
                     };
-                    join::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group, adjacent)
+                    join::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group, adjacent, $beside)
                 }
             }
         )*};
     }
     joins! {
-        bf16_pairs, u16, 2, 0, |[a, b]| a as u32 | (b as u32) << 16;
-        i8_quads, u8, 4, 0, u32::from_le_bytes;
-        raised_quads, u8, 4, 0x8080_8080, |x| u32::from_le_bytes(x) ^ 0x8080_8080;
+        bf16_pairs, u16, 2, 0, |[a, b]| a as u32 | (b as u32) << 16, |to, lines, n| pairs_beside(to, lines, n);
+        i8_quads, u8, 4, 0, u32::from_le_bytes, |_, _, _| 0;
+        raised_quads, u8, 4, 0x8080_8080, |x| u32::from_le_bytes(x) ^ 0x8080_8080, |_, _, _| 0;
     }
 }

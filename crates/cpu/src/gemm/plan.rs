@@ -36,6 +36,8 @@ const PACKED_A_BYTES: usize = 4 << 20;
 const SHARED_A_BYTES: usize = 32 << 20;
 /// Multiply-adds of a part from which on that is worth waiting for each other.
 const SHARED_A_WORK: usize = 1 << 22;
+/// Columns of B that a part may pack for itself, for each row of its own.
+const OWN_B: usize = 4;
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 60_000;
 
@@ -138,6 +140,8 @@ pub struct Plan {
     /// A is packed once for all parts.
     pub(super) share_a: bool,
     pub(super) pack_b: bool,
+    /// So many columns of B, at most, each part packs for itself.
+    pub(super) own_b: Option<usize>,
     /// Results pass through a tile in scratch.
     pub(super) tiled: bool,
     /// All results stay in scratch until their rows are finished.
@@ -319,10 +323,13 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         split: Split::Serial,
         parts: 1,
         pack_a,
+        // Tiles multiply so quickly that fetching what another core has packed takes longer than packing it once more.
         share_a: pack_a
+            && kernels.tiles.is_none()
             && m.next_multiple_of(mr).saturating_mul(k).saturating_mul(size) <= SHARED_A_BYTES
             && m.saturating_mul(n).saturating_mul(k) / threads >= SHARED_A_WORK,
         pack_b,
+        own_b: None,
         tiled,
         late,
         depth: k,
@@ -334,6 +341,9 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     };
     plan.split = split(&plan, threads, (mr, nr), kernels.tiles.is_some(), whole_rows);
     plan.share_a &= matches!(plan.split, Split::Grid { cols: 2.., .. }) && path == Path::Blocked;
+    if let (Some(_), Split::Grid { rows, cols }) = (&kernels.tiles, plan.split) {
+        plan.own_b = own_columns(&plan, threads, nr, (rows, cols));
+    }
     plan.parts = match plan.split {
         Split::Serial => 1,
         Split::Batch => threads.min(problem.batches()),
@@ -341,6 +351,15 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     };
     plan.scratch = scratch::<T>(&plan, mr, kernels.lanes);
     plan
+}
+
+/// Columns of B that each part of a grid packs for itself, where tiles read them and that is little work beside the part's products.
+fn own_columns(plan: &Plan, threads: usize, nr: usize, (rows, cols): (usize, usize)) -> Option<usize> {
+    let Problem { m, n, b: Source::Memory(_), .. } = plan.problem else { return None };
+    let width = n.div_ceil(nr).div_ceil(cols) * nr;
+    let little = rows == 1 || width <= OWN_B * m / rows;
+    let whole = plan.pack_b && plan.path == Path::Blocked && plan.problem.batches() == 1 && plan.nc >= n;
+    (little && whole && rows * cols <= threads).then_some(width)
 }
 
 /// From one row to the next of results that wait for the others of their rows.
@@ -389,7 +408,10 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
         let turns = if plan.late { n.div_ceil(plan.nc) } else { 1 };
         let pack = usize::from(plan.pack_a && !shared(cols)) * turns;
         if tiles {
-            return products / TILES_LANES + (height * (1 + pack) + width) * k / 2;
+            let own = usize::from(own_columns(plan, threads, nr, (rows, cols)).is_some());
+            // Half a tile takes as long as a whole one.
+            let products = height.next_multiple_of(mr).saturating_mul(width).saturating_mul(k);
+            return products / TILES_LANES + (height * (1 + pack) + width * (1 + own)) * k / 2;
         }
         let fetch = if most < FEW_PARTS { 0 } else { (width * height.div_ceil(plan.mc)).saturating_mul(k) / 4 };
         products / 16 + height * k * pack + fetch
@@ -407,7 +429,8 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
             best = (end, Split::Grid { rows, cols });
         }
     }
-    if most < FEW_PARTS {
+    let own = |(rows, cols)| own_columns(plan, threads, nr, (rows, cols)).is_some();
+    if most < FEW_PARTS || (tiles && matches!(best.1, Split::Grid { rows, cols } if own((rows, cols)))) {
         return best.1;
     }
     // Many threads are never equally fast: cores share units and memory with others, or are taken away for a while. Blocks
@@ -447,7 +470,7 @@ fn scratch<T>(plan: &Plan, mr: usize, lanes: usize) -> Scratch {
         return Scratch { part: end, b, tile, ..Scratch::default() };
     }
     let k = plan.depth;
-    let packed_b = if plan.pack_b { plan.nc * k } else { 0 };
+    let packed_b = if plan.pack_b { plan.own_b.unwrap_or(plan.nc) * k } else { 0 };
     let shared = matches!(plan.split, Split::Grid { .. });
     let rows = plan.mc.min(m.next_multiple_of(mr));
     let tile_rows = if k <= plan.kc { mr } else { rows };
@@ -455,11 +478,12 @@ fn scratch<T>(plan: &Plan, mr: usize, lanes: usize) -> Scratch {
     let generated = [plan.problem.a, plan.problem.b].iter().any(|x| matches!(x, Source::Generated { .. }));
     debug_assert!(plan.kc * mr <= TEMP);
 
-    let b = take(if shared { 0 } else { packed_b });
+    let apart = !shared || plan.own_b.is_some();
+    let b = take(if apart { packed_b } else { 0 });
     let a = take(if plan.pack_a && !plan.share_a { rows * k } else { 0 });
     let tile = take(if plan.tiled && !plan.late { tile_rows * plan.nb } else { 0 });
     let temp = take(if widened || generated { TEMP_BYTES / size_of::<T>() } else { 0 });
-    let shared_a = if shared { bytes(packed_b) } else { 0 };
+    let shared_a = if apart { 0 } else { bytes(packed_b) };
     let late = shared_a + if plan.share_a { bytes(m.next_multiple_of(mr) * k) } else { 0 };
     let parts = late + if plan.late { bytes(m * late_stride(n, lanes)) } else { 0 };
     Scratch { shared_a, late, parts, part: end, b, a, tile, temp }

@@ -220,11 +220,7 @@ impl<T: HasKernels> Run<'_, T> {
                 for col0 in (0..n).step_by(self.plan.nc) {
                     let cols = self.plan.nc.min(n - col0);
                     if self.plan.pack_b && held != Some((self.b_identity(batch), col0)) {
-                        let temp = self.part(part).add(self.plan.scratch.temp);
-                        let packing = self.packing((col0, cols), 1);
-                        for unit in 0..packing.units {
-                            self.pack_b_unit(batch, &packing, unit, packed.cast(), temp);
-                        }
+                        self.pack_own_b(batch, (col0, cols), part);
                         held = Some((self.b_identity(batch), col0));
                     }
                     let b = self.panels(batch, (col0, cols), packed.cast());
@@ -234,6 +230,18 @@ impl<T: HasKernels> Run<'_, T> {
                     (0..m.div_ceil(self.kernels.mr)).for_each(|panel| self.finish_late(batch, panel));
                 }
             }
+        }
+    }
+
+    /// Packs columns of B, from one on so many, into a part's scratch.
+    unsafe fn pack_own_b(&self, batch: usize, columns: (usize, usize), part: usize) -> *mut T {
+        let packing = self.packing(columns, 1);
+        // SAFETY: as for `Plan::run`; scratch is laid out for so many columns.
+        unsafe {
+            let (packed, temp) =
+                (self.part(part).add(self.plan.scratch.b).cast(), self.part(part).add(self.plan.scratch.temp));
+            (0..packing.units).for_each(|unit| self.pack_b_unit(batch, &packing, unit, packed, temp));
+            packed
         }
     }
 
@@ -253,7 +261,7 @@ impl<T: HasKernels> Run<'_, T> {
                     let parts = self.plan.parts;
                     let packing = self.packing((col0, width), parts);
                     let again = batch == 0 || self.plan.nc < n || self.b_identity(batch) != self.b_identity(batch - 1);
-                    let of_b = if self.plan.pack_b && again { packing.units } else { 0 };
+                    let of_b = if self.plan.pack_b && self.plan.own_b.is_none() && again { packing.units } else { 0 };
                     let of_a = if self.plan.share_a && col0 == 0 { m.div_ceil(each) } else { 0 };
                     if of_a + of_b > 0 {
                         taking_turns(pool, parts, of_a + of_b, &|unit, part| {
@@ -271,10 +279,18 @@ impl<T: HasKernels> Run<'_, T> {
                         let across = share(width.div_ceil(nr), cols, block % cols);
                         let rows = down.start * unit..m.min(down.end * unit);
                         let cols = col0 + across.start * nr..col0 + width.min(across.end * nr);
-                        if !rows.is_empty() && !cols.is_empty() {
-                            let b = self.panels(batch, (col0, width), self.shared_b());
-                            self.region(&Region { batch, b, rows, cols, col_base: col0, part });
+                        if rows.is_empty() || cols.is_empty() {
+                            return;
                         }
+                        let (packed, all) = match self.plan.own_b {
+                            Some(_) => {
+                                let all = (cols.start, cols.len());
+                                (self.pack_own_b(batch, all, part), all)
+                            }
+                            None => (self.shared_b(), (col0, width)),
+                        };
+                        let b = self.panels(batch, all, packed);
+                        self.region(&Region { batch, b, rows, cols, col_base: all.0, part });
                     };
                     taking_turns(pool, self.plan.parts, rows * cols, &block);
                 }

@@ -5,7 +5,7 @@
 //! C holds. Instructions are written as text, since
 //! the language has no names for them yet; without such a machine [`emulate`] puts plain code in their place.
 
-use super::groups::Groups;
+use super::groups::{Groups, Join};
 use super::kernel::{Kernels, Micro, Tile};
 use super::vector::Float;
 use ir::DType;
@@ -192,7 +192,7 @@ unsafe fn fill_up(dst: *mut u32, width: usize, groups: usize) {
 
 /// Kernels and packing of one set of functions.
 macro_rules! tiles {
-    ($sums32:ty, $sums_i32:ty, $begin:expr, $end:expr $(, $feature:literal)?) => {
+    ($sums32:ty, $sums_i32:ty, ($begin:expr, $end:expr), ($pairs:expr, $quads:expr) $(, $feature:literal)?) => {
         $(#[target_feature(enable = $feature)])?
         unsafe fn product_bf16(t: &Tile<f32>) {
             // SAFETY: the caller's promise is the same.
@@ -205,8 +205,8 @@ macro_rules! tiles {
             unsafe { product::<$sums_i32>(t) }
         }
 
-        tiles!(@pack left_bf16, right_bf16, u16, 2, |[a, b]| a as u32 | (b as u32) << 16 $(, $feature)?);
-        tiles!(@pack left_i8, right_i8, u8, 4, u32::from_le_bytes $(, $feature)?);
+        tiles!(@pack left_bf16, right_bf16, u16, 2, $pairs $(, $feature)?);
+        tiles!(@pack left_i8, right_i8, u8, 4, $quads $(, $feature)?);
 
         static BF16_GROUPS: Groups = Groups { per: 2, left: left_bf16, right: right_bf16 };
         static I8_GROUPS: Groups = Groups { per: 4, left: left_i8, right: right_i8 };
@@ -215,7 +215,7 @@ macro_rules! tiles {
         pub(super) static I8: Kernels<i32> =
             Kernels::of_tiles(TileUse { micro: product_i8, begin: $begin, end: $end }, &I8_GROUPS);
     };
-    (@pack $left:ident, $right:ident, $s:ty, $per:literal, $group:expr $(, $feature:literal)?) => {
+    (@pack $left:ident, $right:ident, $s:ty, $per:literal, $join:expr $(, $feature:literal)?) => {
         $(#[target_feature(enable = $feature)])?
         unsafe fn $left(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
             // SAFETY: the caller's promise is the same.
@@ -226,7 +226,8 @@ macro_rules! tiles {
         unsafe fn $right(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
             // SAFETY: the caller's promise is the same, with whole tiles at `dst`.
             unsafe {
-                join::<$s, $per>(dst, width, src.cast(), by, valid, depth, $group, |_, _, _, _, _, _| 0);
+                let join: Join = $join;
+                join(dst, width, src, by, valid, depth);
                 fill_up(dst, width, depth.div_ceil($per));
             }
         }
@@ -298,12 +299,23 @@ mod plain {
 
     unsafe fn nothing() {}
 
-    tiles!(Emulated<f32, false>, Emulated<i32, true>, nothing, nothing);
+    unsafe fn pairs(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
+        let group = |[a, b]: [u16; 2]| a as u32 | (b as u32) << 16;
+        // SAFETY: the caller's promise is the same.
+        unsafe { join(dst, width, src.cast(), by, valid, depth, group, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+    }
+
+    unsafe fn quads(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { join(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+    }
+
+    tiles!(Emulated<f32, false>, Emulated<i32, true>, (nothing, nothing), (pairs, quads));
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::groups::join;
+    use super::super::groups::{BF16_PAIRS, I8_QUADS};
     use super::*;
     use std::arch::asm;
 
@@ -427,7 +439,7 @@ mod x86 {
     hardware!(f32, false, "tdpbf16ps");
     hardware!(i32, true, "tdpbssd");
 
-    tiles!(Hardware<f32, false>, Hardware<i32, true>, begin, end, "avx512f,avx512vl,avx512dq,avx512bw");
+    tiles!(Hardware<f32, false>, Hardware<i32, true>, (begin, end), (BF16_PAIRS.right, I8_QUADS.right), "avx512f,avx512vl,avx512dq,avx512bw");
 
     /// Whether the machine multiplies tiles of bf16 and of i8, and the system lets us use them: it has to save them when it
     /// switches threads, and is asked once for the process.
