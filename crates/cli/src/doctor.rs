@@ -40,19 +40,17 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
 }
 
 fn kernels() -> String {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let wide = std::arch::is_x86_feature_detected!("avx512f");
-        let middle = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-        match (wide, middle) {
-            (true, _) => "generated machine code, AVX-512".to_string(),
-            (false, true) => "generated machine code, AVX2".to_string(),
-            _ => "reference evaluator (slow): this processor lacks AVX2 and FMA".to_string(),
+    use cpu::codegen::Target;
+    match Target::detect() {
+        Some(Target::Avx512) => "generated machine code, AVX-512".to_string(),
+        Some(Target::Avx2) => "generated machine code, AVX2".to_string(),
+        Some(_) if cfg!(target_arch = "aarch64") => "machine code by Cranelift, NEON".to_string(),
+        Some(_) => "machine code by Cranelift".to_string(),
+        None if cfg!(target_arch = "x86_64") => {
+            "reference evaluator (slow): this processor lacks AVX2 and FMA; build loom with `--features cranelift`"
+                .to_string()
         }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        "reference evaluator (slow): code is generated for x86-64 only so far".to_string()
+        None => "reference evaluator (slow): code is generated for x86-64 and aarch64".to_string(),
     }
 }
 

@@ -195,7 +195,6 @@ impl Cpu {
         match self.target {
             Some(Target::Avx512) => Isa::Avx512,
             Some(Target::Avx2) => Isa::Avx2,
-            #[cfg(feature = "cranelift")]
             Some(Target::Portable) => Isa::Portable,
             #[cfg(target_arch = "wasm32")]
             Some(Target::Wasm) => Isa::Portable,
@@ -214,7 +213,6 @@ impl Backend for Cpu {
         let target = match self.target {
             Some(Target::Avx512) => "avx512",
             Some(Target::Avx2) => "avx2",
-            #[cfg(feature = "cranelift")]
             Some(Target::Portable) => "cranelift",
             #[cfg(target_arch = "wasm32")]
             Some(Target::Wasm) => "wasm",

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 /// A file's bytes as memory. What is written there stays in this process.
 pub struct Mapped {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     place: linux::Place,
 }
 
 impl Mapped {
     /// The first bytes of a file, which has so many; none where that can't be.
     pub fn new(file: &File, bytes: usize) -> Option<Arc<Mapped>> {
-        #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_os = "linux", not(miri)))]
         return Some(Arc::new(Mapped { place: linux::Place::new(file, bytes)? }));
-        #[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(miri))))]
+        #[cfg(not(all(target_os = "linux", not(miri))))]
         {
             let _ = (file, bytes);
             None
@@ -27,9 +27,9 @@ impl Mapped {
 
     /// Some of the bytes as a buffer, which keeps the rest alive.
     pub fn part(self: &Arc<Mapped>, offset: usize, bytes: usize) -> Option<HostBuffer> {
-        #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_os = "linux", not(miri)))]
         return self.place.part(offset, bytes, self.clone());
-        #[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(miri))))]
+        #[cfg(not(all(target_os = "linux", not(miri))))]
         {
             let _ = (offset, bytes);
             None
@@ -38,14 +38,14 @@ impl Mapped {
 
     /// Whether nothing was missing of what was read so far.
     pub fn is_whole(&self) -> bool {
-        #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_os = "linux", not(miri)))]
         return self.place.is_whole();
-        #[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(miri))))]
+        #[cfg(not(all(target_os = "linux", not(miri))))]
         true
     }
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
     use crate::memory::HostBuffer;
     use std::any::Any;
@@ -188,7 +188,7 @@ mod linux {
     }
 }
 
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64", not(miri)))]
+#[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
     use compiler::DeviceBuffer;

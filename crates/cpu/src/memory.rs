@@ -79,7 +79,7 @@ fn layout(bytes: usize) -> Option<Layout> {
 
 /// Asks for large pages under a large block: fewer misses of the address cache. It is a hint; refusal is no fault.
 fn large_pages(ptr: *mut u8, bytes: usize) {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     {
         const PAGE: usize = 2 << 20;
         let start = ptr.align_offset(PAGE);
@@ -89,7 +89,7 @@ fn large_pages(ptr: *mut u8, bytes: usize) {
             unsafe { libc::madvise(ptr.wrapping_add(start).cast(), len, libc::MADV_HUGEPAGE) };
         }
     }
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = (ptr, bytes);
 }
 

@@ -22,11 +22,7 @@ fn graph(kind: FftKind, axes: &[usize], dtype: DType, shape: &[usize]) -> Graph 
 }
 
 fn backends() -> Vec<Vec<Cpu>> {
-    let targets = match Target::detect() {
-        Some(Target::Avx512) => vec![Target::Avx2, Target::Avx512],
-        other => other.into_iter().collect(),
-    };
-    targets.into_iter().map(|t| [1, 2, 3, 16].map(|n| Cpu::with_target(n, Some(t))).into()).collect()
+    Target::available().into_iter().map(|t| [1, 2, 3, 16].map(|n| Cpu::with_target(n, Some(t))).into()).collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! Scratch is full of NaN before. Results are the bits of a run in ordinary memory, those of any thread count, and near the interpreter's.
 //!
 //! `TENSORLOOM_GUARDS=n` tries `n` times as many.
-#![cfg(all(unix, target_arch = "x86_64"))]
+#![cfg(unix)]
 
 mod harness;
 
@@ -53,11 +53,7 @@ fn guarded(bytes: usize, align: usize, fill: u8) -> HostBuffer {
 
 /// Backends of each instruction set, on several thread counts.
 fn backends() -> Vec<Vec<Cpu>> {
-    let targets = match Target::detect() {
-        Some(Target::Avx512) => vec![Target::Avx2, Target::Avx512],
-        other => other.into_iter().collect(),
-    };
-    targets.into_iter().map(|t| [1, 2, 3].map(|n| Cpu::with_target(n, Some(t))).into()).collect()
+    Target::available().into_iter().map(|t| [1, 2, 3].map(|n| Cpu::with_target(n, Some(t))).into()).collect()
 }
 
 /// Runs a graph in guarded and in ordinary memory; `tolerance` is that of the interpreter's results, if those are unique.

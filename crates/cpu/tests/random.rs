@@ -8,13 +8,8 @@ use oracle::random::{Options as Shape, Sample, sample, shrink};
 use oracle::{Coverage, rng::run_seed};
 
 fn backends() -> Vec<Cpu> {
-    let mut all = vec![Cpu::new(2)];
-    if Target::detect() == Some(Target::Avx512) {
-        all.push(Cpu::with_target(1, Some(Target::Avx2)));
-    }
-    #[cfg(feature = "cranelift")]
-    all.push(Cpu::with_target(1, Some(Target::Portable)));
-    all
+    let lesser = Target::available().into_iter().filter(|&t| Some(t) != Target::detect());
+    std::iter::once(Cpu::new(2)).chain(lesser.map(|t| Cpu::with_target(1, Some(t)))).collect()
 }
 
 fn each(count: u64, shape: Shape) {

@@ -12,11 +12,7 @@ use ir::{Build, Builder, DType, Graph, Literal, Scalar, interp};
 const DTYPES: [DType; 6] = [DType::U8, DType::Bool, DType::BF16, DType::F32, DType::F64, DType::I64];
 
 fn backends() -> Vec<Cpu> {
-    let targets = match Target::detect() {
-        Some(Target::Avx512) => vec![Target::Avx2, Target::Avx512],
-        other => other.into_iter().collect(),
-    };
-    targets.into_iter().flat_map(|t| [1, 2, 3, 16].map(|n| Cpu::with_target(n, Some(t)))).collect()
+    Target::available().into_iter().flat_map(|t| [1, 2, 3, 16].map(|n| Cpu::with_target(n, Some(t)))).collect()
 }
 
 fn check(what: &str, graph: &Graph, backends: &[Cpu], r: &mut Random) {

@@ -6,15 +6,6 @@ use cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
 
-/// The targets that this machine can run.
-fn targets() -> Vec<Target> {
-    match Target::detect() {
-        Some(Target::Avx512) => vec![Target::Avx2, Target::Avx512],
-        Some(Target::Avx2) => vec![Target::Avx2],
-        None => vec![],
-    }
-}
-
 /// A small deterministic generator (splitmix64).
 struct Rng(u64);
 
@@ -56,7 +47,7 @@ fn inline_functions_keep_their_bounds() {
         -104.1,
     ]);
     let mut out = vec![0f32; inputs.len()];
-    for target in targets() {
+    for target in Target::available() {
         for &(op, bound) in FUNCTIONS {
             let code = compile(&kernel(op, DType::F32), target).unwrap();
             let bufs = [inputs.as_ptr() as *mut u8, out.as_mut_ptr() as *mut u8];
@@ -106,7 +97,7 @@ fn steps(a: f64, b: f64) -> f64 {
 fn f64_functions_keep_their_bounds() {
     let inputs = wide_inputs(&mut Rng(11));
     let mut out = vec![0f64; inputs.len()];
-    for target in targets() {
+    for target in Target::available() {
         for &(op, bound) in FUNCTIONS_F64 {
             let code = compile(&kernel(op, DType::F64), target).unwrap();
             let bufs = [inputs.as_ptr() as *mut u8, out.as_mut_ptr() as *mut u8];
@@ -164,7 +155,7 @@ fn functions_of_two_floats_keep_their_bounds() {
         x.push(a * s);
         y.push(if i % 4 == 0 { (b * t).round() } else { b * t });
     }
-    for target in targets() {
+    for target in Target::available() {
         for (op, narrow_bound, wide_bound) in
             [(Binary::Pow, 1.0, 2.0), (Binary::Rem, 0.0, 0.0), (Binary::Atan2, 3.0, 3.0)]
         {
@@ -205,7 +196,7 @@ fn trigamma_keeps_its_bound() {
     x.extend([0.0, -0.0, -1.5, -3.0, f32::INFINITY, f32::NAN]);
     for s in [2.0f32, 3.5] {
         let of = vec![s; x.len()];
-        for target in targets() {
+        for target in Target::available() {
             let got = binary(ir::Binary::Zeta, DType::F32, target, &of, &x);
             for (&x, &y) in x.iter().zip(&got) {
                 let e = ir::special::zeta(s as f64, x as f64);
@@ -234,7 +225,7 @@ fn integers_divide_and_rise_as_scalars_do() {
         x.push(rng.next() as i64 >> (i % 60));
         y.push(rng.next() as i64 >> (i * 7 % 62));
     }
-    for target in targets() {
+    for target in Target::available() {
         for op in [Binary::Div, Binary::Rem, Binary::Pow] {
             macro_rules! check {
                 ($t:ty, $d:expr) => {{
@@ -262,7 +253,7 @@ fn bits_are_counted() {
     use compiler::loops::{Builder, Mode};
     let mut rng = Rng(9);
     let x: Vec<u64> = (0..999).map(|i| rng.next() >> (i % 64)).chain([0, u64::MAX]).collect();
-    for target in targets() {
+    for target in Target::available() {
         macro_rules! check {
             ($t:ty, $d:expr) => {{
                 let x: Vec<$t> = x.iter().map(|&v| v as $t).collect();

@@ -6,7 +6,7 @@
 
 use crate::body::{Body, L, beyond};
 use crate::{Helper, Refused};
-use compiler::loops::lanes::{is_vector, varying};
+use compiler::loops::lanes::{identity, is_vector, varying};
 use compiler::loops::{Carried, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType, Scalar};
 use rustc_hash::FxHashMap;
@@ -454,19 +454,5 @@ fn copies(l: &Loop) -> usize {
         (false, false, ..=12) => COPIES,
         (false, _, ..=8) => 2,
         _ => 1,
-    }
-}
-
-/// What changes nothing when combined: of sums -0.
-fn identity(op: Binary, d: DType) -> Scalar {
-    match (op, d) {
-        (Binary::And | Binary::Min | Binary::Mul, DType::Bool) => Scalar::bool(true),
-        (_, DType::Bool) => Scalar::bool(false),
-        (Binary::Add, d) if d.is_float() => Scalar::from_f64(d, -0.0),
-        (Binary::Mul, d) => Scalar::one(d),
-        (Binary::Max, d) => Scalar::lowest(d),
-        (Binary::Min, d) => Scalar::highest(d),
-        (Binary::And, d) => Scalar::from_bits(d, u64::MAX),
-        (_, d) => Scalar::zero(d),
     }
 }

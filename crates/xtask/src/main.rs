@@ -1,6 +1,7 @@
 //! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api}`.
 
 mod api;
+mod arm;
 mod bench;
 mod bench_ops;
 mod bench_vsla;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask test [web|models]
+       cargo xtask test [web|models|arm]
        cargo xtask web     (the package for JavaScript, the program for models, and the pages, into target/web)
        cargo xtask bench {cpu|vsla|ops} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["test", "web"] => web::test(&root()),
         ["test", "models"] => web::test_models(&root()),
+        ["test", "arm"] => arm::test(),
         ["web"] => web::build(&root(), true).and_then(|_| web::models(&root())).map(|_| ()),
         ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),

@@ -1,7 +1,7 @@
-//! Which registers differ between the lanes of the vector loop around them.
+//! Which registers differ between the lanes of the vector loop around them, and what lanes start with.
 
 use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt, Var};
-use ir::DType;
+use ir::{Binary, DType, Scalar};
 
 /// Whether a loop is run in vector lanes. One that runs at most once is not.
 pub fn is_vector(l: &Loop) -> bool {
@@ -21,6 +21,19 @@ pub fn index_varies(i: &Index, vector: Option<Var>, varying: &[bool]) -> bool {
         Atom::Var(v) => vector == Some(v) && stride != Size::Const(0),
         Atom::Reg(r) => varying[r.0 as usize] && stride != Size::Const(0),
     })
+}
+
+/// What changes nothing when it is combined with another value: lanes start with it.
+pub fn identity(op: Binary, d: DType) -> Scalar {
+    match op {
+        // −0 + x is x for every x; 0 + −0 is not.
+        Binary::Add if d.is_float() => Scalar::from_f64(d, -0.0),
+        Binary::Mul => Scalar::one(d),
+        Binary::Max => Scalar::lowest(d),
+        Binary::Min => Scalar::highest(d),
+        Binary::And => Scalar::from_bits(d, u64::MAX),
+        _ => Scalar::zero(d),
+    }
 }
 
 struct Analysis {

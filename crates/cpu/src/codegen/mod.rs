@@ -10,9 +10,9 @@
 //! `lower`. To inline an op: one arm in `lower/arith.rs` or a function under `math`; without it the op is evaluated lane
 //! by lane in `helper`, which is slow but right for every op and dtype.
 //!
-//! On other machines, and on x86-64 without AVX2 and FMA, the feature `cranelift` compiles kernels for whatever that
-//! library knows, one lane at a time; without it [`compile`] says [`CodegenError::Unsupported`]. In a page kernels are
-//! WebAssembly modules (`page`).
+//! On other machines kernels go through Cranelift, in vectors of 128 bits (`portable`); on x86-64 without AVX2 and FMA too,
+//! if the feature `cranelift` is on. Where neither is, [`compile`] says [`CodegenError::Unsupported`]. In a page kernels
+//! are WebAssembly modules (`page`).
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod asm;
@@ -23,7 +23,7 @@ mod emit;
 mod enc;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod exec;
-#[cfg(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32", feature = "cranelift"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "wasm32", feature = "cranelift"))]
 mod helper;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod inst;
@@ -35,11 +35,20 @@ mod math;
 mod page;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod pool;
-#[cfg(feature = "cranelift")]
+// As `Cargo.toml` has it: on by itself where the generator of this crate has nothing to say.
+#[cfg(any(feature = "cranelift", target_arch = "aarch64", all(windows, target_arch = "x86_64")))]
+mod portable;
+#[cfg(not(any(
+    feature = "cranelift",
+    target_arch = "aarch64",
+    target_arch = "wasm32",
+    all(windows, target_arch = "x86_64")
+)))]
+#[path = "unportable.rs"]
 mod portable;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod regalloc;
-#[cfg(all(test, unix, target_arch = "x86_64"))]
+#[cfg(all(test, unix))]
 mod tests;
 
 pub mod ulp;
@@ -74,8 +83,7 @@ pub enum Target {
     Avx2,
     /// AVX-512 F, BW, DQ, VL: 512-bit vectors and mask registers.
     Avx512,
-    /// Any machine that Cranelift knows, one lane at a time.
-    #[cfg(feature = "cranelift")]
+    /// Any machine that Cranelift knows: vectors of 128 bits, or one lane at a time.
     Portable,
     /// WebAssembly with SIMD, as a module of its own for each kernel.
     #[cfg(target_arch = "wasm32")]
@@ -104,10 +112,16 @@ impl Target {
     fn otherwise() -> Option<Target> {
         #[cfg(target_arch = "wasm32")]
         return Some(Target::Wasm);
-        #[cfg(all(feature = "cranelift", not(target_arch = "wasm32")))]
-        return Some(Target::Portable);
-        #[cfg(not(any(feature = "cranelift", target_arch = "wasm32")))]
-        None
+        #[cfg(not(target_arch = "wasm32"))]
+        portable::AVAILABLE.then_some(Target::Portable)
+    }
+
+    /// All targets of this machine, the best last.
+    pub fn available() -> Vec<Target> {
+        let best = Target::detect();
+        let lesser = (best == Some(Target::Avx512)).then_some(Target::Avx2);
+        let other = Target::otherwise().filter(|&t| best != Some(t));
+        other.into_iter().chain(lesser).chain(best).collect()
     }
 }
 
@@ -115,7 +129,7 @@ impl Target {
 #[derive(Debug, Error)]
 pub enum CodegenError {
     /// This machine has no code generator.
-    #[error("no code generator for this machine: x86-64 with AVX2, FMA, F16C and BMI2 is needed")]
+    #[error("no code generator for this machine: aarch64, or x86-64 with AVX2, FMA, F16C and BMI2, is needed")]
     Unsupported,
     /// The kernel is malformed.
     #[error("malformed kernel: {0}")]
@@ -140,11 +154,11 @@ pub struct CompiledKernel {
     size: usize,
 }
 
-#[cfg_attr(any(all(unix, target_arch = "x86_64"), feature = "cranelift"), expect(dead_code, reason = "held, not read"))]
+#[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "held, not read"))]
 enum Mapping {
     #[cfg(all(unix, target_arch = "x86_64"))]
     Own(exec::Code),
-    #[cfg(feature = "cranelift")]
+    #[cfg(not(target_arch = "wasm32"))]
     Portable(portable::Code),
     #[cfg(target_arch = "wasm32")]
     Page(page::Code),
@@ -169,8 +183,8 @@ impl CompiledKernel {
         }
     }
 
-    #[cfg(feature = "cranelift")]
-    pub(crate) fn portable(code: portable::Code, entry: Entry, size: usize) -> CompiledKernel {
+    #[cfg(any(feature = "cranelift", target_arch = "aarch64", all(windows, target_arch = "x86_64")))]
+    fn portable(code: portable::Code, entry: Entry, size: usize) -> CompiledKernel {
         CompiledKernel { code: Mapping::Portable(code), entry, size }
     }
 
@@ -199,13 +213,10 @@ impl std::fmt::Debug for CompiledKernel {
 /// Compiles a kernel for a target that this machine has.
 #[cfg(all(unix, target_arch = "x86_64"))]
 pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, CodegenError> {
-    #[cfg(feature = "cranelift")]
-    if target == Target::Portable {
-        return portable::compile(kernel);
-    }
     match (Target::detect(), target) {
-        (None, _) | (Some(Target::Avx2), Target::Avx512) => return Err(CodegenError::Unsupported),
-        _ => {}
+        (_, Target::Portable) => return portable::compile(kernel),
+        (Some(Target::Avx512), _) | (Some(Target::Avx2), Target::Avx2) => {}
+        _ => return Err(CodegenError::Unsupported),
     }
     let bytes = assemble(kernel, target)?;
     let code = exec::Code::new(&bytes)?;
@@ -227,7 +238,7 @@ fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
 }
 
 /// Compiles a kernel for this machine.
-#[cfg(all(not(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32")), feature = "cranelift"))]
+#[cfg(not(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32")))]
 pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
     portable::compile(kernel)
 }
@@ -240,10 +251,4 @@ pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, Codeg
     let code = page::Code::new(kernel)?;
     let (entry, size) = (code.entry(), code.bytes().len());
     Ok(CompiledKernel { code: Mapping::Page(code), entry, size })
-}
-
-/// Says that this machine has no code generator.
-#[cfg(not(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32", feature = "cranelift")))]
-pub fn compile(_kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
-    Err(CodegenError::Unsupported)
 }

@@ -39,6 +39,8 @@ mod run;
 mod sixteen;
 mod tiles;
 pub(crate) mod vector;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod vector_neon;
 #[cfg(target_arch = "wasm32")]
 mod vector_wasm;
 #[cfg(target_arch = "x86_64")]

@@ -49,6 +49,7 @@ pub(crate) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
     const ONE: Self;
     fn from_f64(x: f64) -> Self;
     fn to_f64(self) -> f64;
+    #[cfg_attr(all(target_arch = "aarch64", not(test)), expect(dead_code, reason = "only lanes in arrays need it"))]
     fn mul_add(self, b: Self, c: Self) -> Self;
     fn add(self, b: Self) -> Self;
     fn mul(self, b: Self) -> Self;
@@ -212,8 +213,9 @@ pub(crate) trait Load<S: Copy + Default>: Vector {
     }
 }
 
-/// Lanes in an array; pages have vectors of floats.
+/// Lanes in an array, where plain Rust has no vectors; pages have those of floats.
 #[derive(Clone, Copy)]
+#[cfg_attr(all(target_arch = "aarch64", not(test)), expect(dead_code, reason = "every machine has vectors"))]
 pub(crate) struct Lanes<T, const N: usize>(pub(crate) [T; N]);
 
 impl<T: Float, const N: usize> Vector for Lanes<T, N> {
@@ -279,18 +281,20 @@ load_lanes!(f16, f32, x => x.to_f32());
 load_lanes!(i32, i32, x => x);
 load_lanes!(i8, i32, x => x as i32);
 
-/// Integers of plain Rust.
-pub(crate) type PlainI32 = Lanes<i32, 8>;
-
-/// What plain Rust computes with: small arrays, or the one vector that every page has.
-#[cfg(not(target_arch = "wasm32"))]
+/// What plain Rust computes with: small arrays, or the vectors that every page and every aarch64 machine has.
+#[cfg(not(any(target_arch = "wasm32", target_arch = "aarch64")))]
 pub(crate) type Plain32 = Lanes<f32, 8>;
 /// The same for f64.
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(not(any(target_arch = "wasm32", target_arch = "aarch64")))]
 pub(crate) type Plain64 = Lanes<f64, 4>;
+/// The same for integers.
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) type PlainI32 = Lanes<i32, 8>;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use super::vector_neon::{F32x8 as Plain32, F64x4 as Plain64, I32x8 as PlainI32};
 #[cfg(target_arch = "wasm32")]
 pub(crate) use super::vector_wasm::{F32x4 as Plain32, F64x2 as Plain64};
 
 /// Rows of a tile of plain vectors. In a page four rows of two vectors run at 42 GFLOP/s where five run at 24: engines then
-/// begin to keep sums in memory.
-pub(crate) const PLAIN_ROWS: usize = 4;
+/// begin to keep sums in memory. On aarch64 six fill the registers.
+pub(crate) const PLAIN_ROWS: usize = if cfg!(target_arch = "aarch64") { 6 } else { 4 };

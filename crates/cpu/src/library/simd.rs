@@ -97,6 +97,65 @@ mod page {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::Wide;
+    use crate::gemm::vector_neon::F32x8;
+    use std::arch::aarch64::*;
+
+    /// One register after the other.
+    #[inline(always)]
+    fn both(a: F32x8, b: F32x8, f: impl Fn(float32x4_t, float32x4_t) -> float32x4_t) -> F32x8 {
+        F32x8([f(a.0[0], b.0[0]), f(a.0[1], b.0[1])])
+    }
+
+    impl Wide for F32x8 {
+        #[inline(always)]
+        unsafe fn sub(self, b: Self) -> Self {
+            // SAFETY: every machine of this architecture has these instructions, here and below.
+            both(self, b, |a, b| unsafe { vsubq_f32(a, b) })
+        }
+        #[inline(always)]
+        unsafe fn div(self, b: Self) -> Self {
+            // SAFETY: as above.
+            both(self, b, |a, b| unsafe { vdivq_f32(a, b) })
+        }
+        #[inline(always)]
+        unsafe fn max(self, b: Self) -> Self {
+            // SAFETY: as above.
+            both(self, b, |a, b| unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) })
+        }
+        #[inline(always)]
+        unsafe fn min(self, b: Self) -> Self {
+            // SAFETY: as above.
+            both(self, b, |a, b| unsafe { vbslq_f32(vcltq_f32(a, b), a, b) })
+        }
+        #[inline(always)]
+        unsafe fn select_lt(a: Self, b: Self, yes: Self, no: Self) -> Self {
+            // SAFETY: as above.
+            let pick = |i: usize| unsafe { vbslq_f32(vcltq_f32(a.0[i], b.0[i]), yes.0[i], no.0[i]) };
+            F32x8([pick(0), pick(1)])
+        }
+        #[inline(always)]
+        unsafe fn round(self) -> Self {
+            // SAFETY: as above.
+            F32x8(self.0.map(|x| unsafe { vrndnq_f32(x) }))
+        }
+        #[inline(always)]
+        unsafe fn times_pow2(self, n: Self) -> Self {
+            both(self, n, |x, n| {
+                // SAFETY: as above.
+                unsafe {
+                    let n = vcvtq_s32_f32(n);
+                    let half = vshrq_n_s32::<1>(n);
+                    let pow2 = |n| vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(n, vdupq_n_s32(127))));
+                    vmulq_f32(vmulq_f32(x, pow2(half)), pow2(vsubq_s32(n, half)))
+                }
+            })
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Wide;
@@ -236,7 +295,7 @@ pub(super) unsafe fn largest<V: Wide>(x: V) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::Isa;
+    use crate::gemm::vector::Plain32;
 
     fn ulps(got: f32, want: f64) -> f64 {
         let w = want as f32;
@@ -273,10 +332,13 @@ mod tests {
 
     #[test]
     fn exp_and_tanh_are_accurate() {
-        // SAFETY: plain lanes need no features.
+        // SAFETY: lanes in arrays need no features.
         let mut all = vec![unsafe { sweep::<Lanes<f32, 8>>() }];
+        // SAFETY: nor do plain vectors.
+        all.push(unsafe { sweep::<Plain32>() });
         #[cfg(target_arch = "x86_64")]
         {
+            use crate::gemm::Isa;
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2() -> (f64, f64) {
                 // SAFETY: the caller checked.

@@ -51,11 +51,28 @@ fn set(word: u32) {
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &word, options(nostack, preserves_flags)) };
 }
 
+/// Flushes results and operands (bit 24); gives the setting before.
+#[cfg(target_arch = "aarch64")]
+fn flush() -> Option<u32> {
+    let before: u64;
+    // SAFETY: reads the control register of this thread's floats.
+    unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) before, options(nomem, nostack, preserves_flags)) };
+    set(before as u32 | 1 << 24);
+    Some(before as u32)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn set(word: u32) {
+    // SAFETY: a word that was read before, with the flushing bit as it is wanted; the upper half of the register is reserved.
+    // What is compiled here computes the same under it, but for denormals.
+    unsafe { std::arch::asm!("msr fpcr, {}", in(reg) word as u64, options(nostack, preserves_flags)) };
+}
+
 /// Elsewhere numbers are what they are.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn flush() -> Option<u32> {
     None
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn set(_: u32) {}

@@ -475,7 +475,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         for c in &l.carried {
             let d = self.facts.kernel.regs[c.phi.0 as usize];
             let init = self.value_as(c.init, 0, d);
-            let identity = c.combine.map_or(Scalar::zero(d), |op| identity(op, d));
+            let identity = c.combine.map_or(Scalar::zero(d), |op| loops::lanes::identity(op, d));
             let mut all: Copies = smallvec![init];
             if let Some(leader) = self.leader {
                 let other = self.let_(d, Op::Const(identity));
@@ -771,17 +771,4 @@ fn loops_carried(body: &[loops::Stmt]) -> usize {
         _ => 0,
     };
     body.iter().map(of).max().unwrap_or(0)
-}
-
-/// What changes nothing when it is combined: lanes start with it.
-fn identity(op: Binary, d: DType) -> Scalar {
-    match op {
-        // −0 + x is x for every x; 0 + −0 is not.
-        Binary::Add if d.is_float() => Scalar::from_f64(d, -0.0),
-        Binary::Mul => Scalar::one(d),
-        Binary::Max => Scalar::lowest(d),
-        Binary::Min => Scalar::highest(d),
-        Binary::And => Scalar::from_bits(d, u64::MAX),
-        _ => Scalar::zero(d),
-    }
 }

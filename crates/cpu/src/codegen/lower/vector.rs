@@ -7,7 +7,7 @@ use super::loops::Count;
 use super::{LoopCx, Lower, MAX_UNROLL, VectorCx};
 use compiler::loops::lanes;
 use compiler::loops::{Carried, Extent, Loop, Op, Size, Stmt};
-use ir::{Binary, DType, Scalar};
+use ir::{Binary, DType};
 
 impl Lower<'_> {
     /// How many lanes and copies a vector loop gets.
@@ -48,7 +48,7 @@ impl Lower<'_> {
         self.l = lanes;
         // Accumulators: every lane starts with the identity.
         for c in &l.carried {
-            let identity = identity(c.combine.unwrap_or(Binary::Add), self.dtype(c.phi));
+            let identity = lanes::identity(c.combine.unwrap_or(Binary::Add), self.dtype(c.phi));
             for u in 0..unroll {
                 let src = self.scalar_const(identity);
                 let class = self.classes[src.0 as usize];
@@ -234,19 +234,6 @@ impl Lower<'_> {
         }
         let init = self.get(c.init, 0);
         self.binary(op, dtype, init, v.into())
-    }
-}
-
-/// What leaves other values as they are.
-fn identity(op: Binary, d: DType) -> Scalar {
-    match op {
-        Binary::Mul => Scalar::one(d),
-        Binary::Max if d == DType::F8E4M3 => Scalar::from_f64(d, -448.0),
-        Binary::Max => Scalar::lowest(d),
-        Binary::Min => Scalar::highest(d),
-        Binary::And => Scalar::from_bits(d, u64::MAX),
-        Binary::Add if d.is_float() => Scalar::from_f64(d, -0.0),
-        _ => Scalar::zero(d),
     }
 }
 

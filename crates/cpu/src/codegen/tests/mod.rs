@@ -1,5 +1,6 @@
 //! Machine code against the evaluator, on every target of this machine.
 
+#[cfg(target_arch = "x86_64")]
 mod encodings;
 mod features;
 mod random;
@@ -7,15 +8,6 @@ mod random;
 use super::{Target, compile};
 use compiler::loops::{Kernel, LoopKind, Stmt, eval, verify};
 use ir::{DType, Scalar};
-
-/// The targets that this machine can run.
-fn targets() -> Vec<Target> {
-    match Target::detect() {
-        Some(Target::Avx512) => vec![Target::Avx2, Target::Avx512],
-        Some(Target::Avx2) => vec![Target::Avx2],
-        None => vec![],
-    }
-}
 
 /// A small deterministic generator (splitmix64).
 pub(super) struct Rng(pub(super) u64);
@@ -78,9 +70,10 @@ fn check(k: &Kernel, bufs: &[Vec<u8>], sizes: &[i64], how: Match) {
     let mut slices: Vec<&mut [u8]> = expected.iter_mut().map(Vec::as_mut_slice).collect();
     eval(k, &mut slices, sizes).unwrap_or_else(|e| panic!("{e}\n{k}"));
     let parallel = matches!(&k.body[..], [Stmt::Loop(l)] if l.kind == LoopKind::Parallel);
-    for target in targets() {
+    for target in Target::available() {
         let code = compile(k, target).unwrap();
-        if std::env::var("LOOM_DUMP").is_ok() {
+        #[cfg(target_arch = "x86_64")]
+        if target != Target::Portable && std::env::var("LOOM_DUMP").is_ok() {
             eprintln!("{target:?}\n{k}");
             let bytes = super::assemble(k, target).unwrap();
             for line in encodings::text(&bytes) {
