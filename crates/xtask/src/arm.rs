@@ -12,15 +12,9 @@ const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
 /// products, routines), then what compares whole programs with the interpreter.
 const SUITES: &[&str] = &[
     "--lib",
-    "--test=arena",
-    "--test=attention",
     "--test=backend",
-    "--test=empty",
-    "--test=products",
-    "--test=random",
     "--test=rearrange",
     "--test=special_values",
-    "--test=sums",
     "--test=thread",
     "--test=ulp",
 ];
