@@ -10,14 +10,8 @@ const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
 
 /// Tests of the CPU backend that an emulator gets through in minutes: the library's own (generated code against its evaluator,
 /// products, routines), then what compares whole programs with the interpreter.
-const SUITES: &[&str] = &[
-    "--lib",
-    "--test=backend",
-    "--test=rearrange",
-    "--test=special_values",
-    "--test=thread",
-    "--test=ulp",
-];
+const SUITES: &[&str] =
+    &["--lib", "--test=backend", "--test=rearrange", "--test=special_values", "--test=thread", "--test=ulp"];
 
 /// Runs the suites of the CPU backend for aarch64. The variables of cargo name a linker and a runner, and `RUSTC` a
 /// compiler, other than those that are found.
