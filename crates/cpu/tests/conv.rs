@@ -95,6 +95,18 @@ fn shapes_by_lot() {
     }
 }
 
+/// Transposed convolutions with fewer results' features than images and input features, whose kernel's gradient has a window as large as the input.
+#[test]
+fn transposed_to_few_features() {
+    for (images, features, outs, kernel, spread) in [(8, 6, 3, 4, 2), (5, 9, 2, 3, 3), (7, 4, 1, 5, 2), (3, 8, 3, 2, 2)]
+    {
+        let edge = vec![kernel as i64 - 1; 2];
+        let windows = Windows { base_dilation: [spread; 2][..].into(), ..Windows::strided(&[1, 1], &edge) };
+        let x = [images, features, 6, 9];
+        check(&Conv::new(DType::F32, windows), &x, &[outs, features, kernel, kernel], DType::F32);
+    }
+}
+
 /// Padding is zeros that are multiplied like any others: under an infinite weight they give NaN.
 #[test]
 fn infinite_weights_meet_the_padding() {

@@ -79,7 +79,9 @@ pub(super) fn prepare(
         && conv.batch_groups == 1
         && [x.dtype, k.dtype, y.dtype] == [DType::F32; 3]
         && [x, k, y].iter().all(|t| t.numel() > 0)
-        && x.shape[1] >= FEWER * y.shape[1];
+        && x.shape[1] >= FEWER * y.shape[1]
+        // Windows that are as large as the input, as those of a kernel's gradient, have few results: most products would belong to none.
+        && (0..rank).all(|a| y.shape[2 + a] >= x.shape[2 + a]);
     if !suits {
         return None;
     }
