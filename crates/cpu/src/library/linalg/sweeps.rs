@@ -3,7 +3,7 @@
 //! Iterations on a few diagonals need no vectors, so the rotations of several sweeps are kept. Then strips of columns, narrow
 //! enough to stay in a cache, go through all of them; the row that two rotations share stays in registers. A strip is copied, so that
 //! its rows lie beside each other: as they stand, rows whose lengths are powers of two fall on few sets of a cache. Strips are
-//! independent of each other and shared out over threads.
+//! independent of each other and shared out over threads. Loops over vectors are plain ones: what closures of iterators catch stays in memory.
 
 use super::Real;
 use crate::gemm::Isa;
@@ -172,12 +172,16 @@ unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
             let own = room.as_mut_ptr().cast::<V::Elem>();
             for (k, r) in met.clone().enumerate() {
                 let from = rows.add(r * len + at);
-                (0..N).for_each(|i| V::load(from.add(i * V::LANES)).store(own.add(k * width + i * V::LANES)));
+                for i in 0..N {
+                    V::load(from.add(i * V::LANES)).store(own.add(k * width + i * V::LANES));
+                }
             }
             some_columns::<V, N>(own.wrapping_sub(met.start * width), width, V::LANES, sweeps, rotations);
             for (k, r) in met.clone().enumerate() {
                 let to = rows.add(r * len + at);
-                (0..N).for_each(|i| V::load(own.add(k * width + i * V::LANES)).store(to.add(i * V::LANES)));
+                for i in 0..N {
+                    V::load(own.add(k * width + i * V::LANES)).store(to.add(i * V::LANES));
+                }
             }
             at += width;
         }
@@ -223,18 +227,22 @@ unsafe fn some_columns<V: Vector<Elem: Real>, const N: usize>(
             let step = if sweep.down { (len as isize).wrapping_neg() } else { len as isize };
             let mut at = rows.wrapping_add(sweep.first * len);
             let mut x = [V::splat(V::Elem::ZERO); N];
-            (0..N).for_each(|i| x[i] = load(at.add(i * V::LANES)));
+            for (i, x) in x.iter_mut().enumerate() {
+                *x = load(at.add(i * V::LANES));
+            }
             for turn in rotations[sweep.rotations.clone()].chunks_exact(2) {
                 let (c, s, minus) = (V::splat(turn[0]), V::splat(turn[1]), V::splat(-turn[1]));
                 let next = at.offset(step);
-                for i in 0..N {
+                for (i, x) in x.iter_mut().enumerate() {
                     let y = load(next.add(i * V::LANES));
-                    store(s.mul_add(y, c.mul(x[i])), at.add(i * V::LANES));
-                    x[i] = c.mul_add(y, minus.mul(x[i]));
+                    store(s.mul_add(y, c.mul(*x)), at.add(i * V::LANES));
+                    *x = c.mul_add(y, minus.mul(*x));
                 }
                 at = next;
             }
-            (0..N).for_each(|i| store(x[i], at.add(i * V::LANES)));
+            for (i, x) in x.into_iter().enumerate() {
+                store(x, at.add(i * V::LANES));
+            }
         }
     }
 }
