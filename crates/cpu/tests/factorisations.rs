@@ -271,3 +271,29 @@ fn singular_vectors_give_back_their_matrix() {
         }
     }
 }
+
+/// Values without vectors are those with vectors, of small and of middling matrices, square or not, whatever their spectrum.
+#[test]
+fn singular_values_alone_are_those_with_vectors() {
+    let mut r = Random(35);
+    for dtype in DTYPES {
+        for (m, n) in [(1usize, 1usize), (2, 2), (3, 3), (2, 5), (5, 2), (7, 4), (11, 11), (40, 10), (16, 33), (64, 64)]
+        {
+            let k = m.min(n);
+            let mut cases = vec![("by lot", (0..m * n).map(|_| r.unit()).collect::<Vec<f64>>())];
+            cases.push(("of ones", vec![1.0; m * n]));
+            cases.push(("of nothing", vec![0.0; m * n]));
+            cases.push(("graded", (0..m * n).map(|i| r.unit() * 0.1f64.powi((i % n) as i32 % 20)).collect()));
+            cases.push(("of a diagonal", (0..m * n).map(|i| if i / n == i % n { 1.0 } else { 0.0 }).collect()));
+            cases.push(("tiny", (0..m * n).map(|_| r.unit() * 1e-30).collect()));
+            for (name, data) in cases {
+                let (a, _) = literal(dtype, m, n, |i, j| data[i * n + j]);
+                let (with, alone) =
+                    (results(Svd { vectors: true }, &[a.clone()]), results(Svd { vectors: false }, &[a]));
+                let what = format!("values of svd {dtype} {m}x{n} {name}");
+                assert!(alone[0].windows(2).all(|w| w[0] >= w[1]), "{what}: not in order");
+                below(&what, off(&alone[0], &with[1]), 4.0 * bound(dtype, k.max(4)));
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use super::blocked::{BLOCK, Running, blocks};
 use super::sweeps::{self, Sweeps};
-use super::{Real, Workers, axpy, dot, factor, lines, squares};
+use super::{Real, Workers, axpy, dot, factor, lines, quotients, squares};
 use crate::gemm::Layout;
 use std::ops::Range;
 
@@ -63,8 +63,7 @@ pub(super) fn svd<T: Real>(
     workers: Workers<'_>,
     running: Option<Running<'_>>,
 ) {
-    let (first, room) = room.split_at_mut(sweeps::room(n));
-    let (second, room) = room.split_at_mut(sweeps::room(n));
+    let (waiting, room) = room.split_at_mut(2 * sweeps::room(n));
     let (negative, room) = room.split_at_mut(n);
     let (e, rest) = room.split_at_mut(n);
     let (left, rest) = rest.split_at_mut(n);
@@ -88,6 +87,10 @@ pub(super) fn svd<T: Real>(
             left_vectors(a, m, n, left);
         }
     }
+    if !vectors && quotients::singular(d, e, workers.isa, waiting) {
+        return;
+    }
+    let (first, second) = waiting.split_at_mut(sweeps::room(n));
     negative.fill(T::ZERO);
     {
         let left = Sweeps::new(&mut a[..n * m], m, workers.isa, workers.pool, first);

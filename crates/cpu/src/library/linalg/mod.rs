@@ -9,6 +9,7 @@ mod blocked;
 mod divide;
 mod factor;
 mod lines;
+mod quotients;
 mod real;
 mod secular;
 mod slender;

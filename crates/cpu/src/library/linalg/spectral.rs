@@ -5,7 +5,7 @@ use super::blocked::Running;
 use super::sweeps::{self, Sweeps};
 use super::{Real, Workers, axpy, bidiagonal, divide, dot, tridiagonal};
 
-/// Columns from which singular values come from two diagonals.
+/// Columns from which singular values come from two diagonals, with their vectors; alone they do from two columns on.
 pub(super) const SINGULAR: usize = 12;
 
 /// Rows that become columns together.
@@ -256,7 +256,7 @@ pub(super) fn svd<T: Real>(
         return s.fill(T::NAN);
     }
     let scale = normalise(a);
-    if n >= SINGULAR && room.len() >= bidiagonal::room(m, n, running.is_some()) {
+    if n >= if vectors { SINGULAR } else { 2 } && room.len() >= bidiagonal::room(m, n, running.is_some()) {
         bidiagonal::svd(a, m, n, v, s, room, vectors, workers, running);
         match vectors {
             true => descend(a, m, n, v, s),
