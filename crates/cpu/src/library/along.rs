@@ -358,7 +358,7 @@ fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
 
 /// Asks for a cache line, which need not be there.
 #[inline(always)]
-fn ask_for<T>(p: *const T) {
+pub(super) fn ask_for<T>(p: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch does not fault.
     unsafe {

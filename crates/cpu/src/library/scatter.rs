@@ -5,6 +5,7 @@
 //! along the last axis) are taken line by line. Integers may be combined in any order: with many updates
 //! to few places each worker has a table of its own.
 
+use super::along::ask_for;
 use super::element::{Element, Index, by_dtype, by_sum_dtype, index};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
@@ -23,6 +24,10 @@ const LONG_RUN: usize = 64;
 const SHORT_RUN: usize = 16;
 /// Bytes of an operand that a core's caches hold, about.
 const NEAR_BYTES: usize = 8 << 20;
+/// Bytes of an operand beyond which places of updates to come are asked for ahead.
+const FAR_BYTES: usize = 2 << 20;
+/// How many updates ahead.
+const AHEAD: usize = 12;
 /// Elements of an operand of which every worker may have a copy.
 const TABLE: usize = 1 << 17;
 
@@ -43,6 +48,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     ),
     Threshold::new("scatter.short", SHORT_RUN, "adjacent elements of a slice: from here few threads share places too"),
     Threshold::new("scatter.near", NEAR_BYTES / 4, "elements of the operand: beyond, few threads share places too"),
+    Threshold::new("scatter.far", FAR_BYTES / 4, "elements of the operand: beyond, places are asked for ahead"),
     Threshold::new("scatter.run", LONG_RUN, "adjacent elements of a slice: from here threads share the run"),
     Threshold::new("scatter.small", TABLE, "integers that are combined: up to here every worker has a table"),
 ];
@@ -233,12 +239,19 @@ fn advance(axes: &[Walk], at: &mut [usize], operand: &mut usize, updates: &mut u
 }
 
 impl Geometry {
-    /// Calls `f` with the operand's and the updates' place of each run, in order, for these indices of the first batch axis.
+    /// Calls `f` with the operand's and the updates' place of each run, in order, for these indices of the first batch axis; and `soon`, if there is
+    /// one, with the operand's place of a run to come.
     ///
     /// # Safety
     /// `indices` is good for all index vectors.
     #[inline(always)]
-    unsafe fn runs(&self, indices: *const u8, part: Range<usize>, mut f: impl FnMut(usize, usize)) {
+    unsafe fn runs(
+        &self,
+        indices: *const u8,
+        part: Range<usize>,
+        soon: Option<impl Fn(usize)>,
+        mut f: impl FnMut(usize, usize),
+    ) {
         if self.slices == 0 {
             return;
         }
@@ -248,9 +261,9 @@ impl Geometry {
             unsafe {
                 match self.dtype {
                     DType::I32 => {
-                        return self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, f);
+                        return self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, soon, f);
                     }
-                    _ => return self.lines(*c, outer, *last, part, |i| (self.index)(indices, i), f),
+                    _ => return self.lines(*c, outer, *last, part, |i| (self.index)(indices, i), soon, f),
                 }
             }
         }
@@ -259,6 +272,7 @@ impl Geometry {
     }
 
     /// Runs along the last batch axis, for all indices of the others.
+    #[expect(clippy::too_many_arguments, reason = "axes, indices, and what is called")]
     #[inline(always)]
     fn lines(
         &self,
@@ -267,6 +281,7 @@ impl Geometry {
         last: Walk,
         part: Range<usize>,
         index: impl Fn(usize) -> i64,
+        soon: Option<impl Fn(usize)>,
         mut f: impl FnMut(usize, usize),
     ) {
         // A part is one of the first batch axis.
@@ -287,6 +302,12 @@ impl Geometry {
                 updates += at * w.updates;
             }
             for j in along.clone() {
+                if let Some(soon) = &soon {
+                    let (later, most) = (j + AHEAD, along.end - 1);
+                    let j = if later < most { later } else { most };
+                    let place = index(number * last.size + j).clamp(0, c.room) as usize;
+                    soon(operand + j * last.operand + place * c.stride);
+                }
                 let i = index(number * last.size + j);
                 let place = if self.clip { i.clamp(0, c.room) } else { i };
                 if place as u64 <= room {
@@ -413,22 +434,32 @@ const AT_ONCE: usize = 16;
 /// Runs that are kept until there are so many.
 const KEPT: usize = 128;
 
+/// No place is asked for ahead.
+const NEAR: Option<fn(usize)> = None;
+
 /// Calls `f` with those places of a walk through all that begin among `own`. Which those are can't be foreseen, so they are noted
-/// without a branch and met afterwards, in order.
+/// without a branch and met afterwards, in order. All of them may be asked for ahead.
 ///
 /// # Safety
 /// As for [`Geometry::runs`].
 #[inline(always)]
-unsafe fn owned(g: &Geometry, indices: *const u8, part: Range<usize>, own: Range<usize>, f: impl Fn(usize, usize)) {
+unsafe fn owned(
+    g: &Geometry,
+    indices: *const u8,
+    part: Range<usize>,
+    own: Range<usize>,
+    soon: Option<impl Fn(usize)>,
+    f: impl Fn(usize, usize),
+) {
     // SAFETY: the caller's promise.
     unsafe {
         if own.len() == g.operand {
-            return g.runs(indices, part, f);
+            return g.runs(indices, part, soon, f);
         }
         let (mut kept, mut n) = ([(0, 0); KEPT], 0);
         let mut flush = |kept: &[(usize, usize)]| kept.iter().for_each(|&(to, from)| f(to, from));
         let flush: &mut dyn FnMut(&[(usize, usize)]) = &mut flush;
-        g.runs(indices, part, |to, from| {
+        g.runs(indices, part, NEAR, |to, from| {
             kept[n] = (to, from);
             n += own.contains(&to) as usize;
             if n == KEPT {
@@ -488,11 +519,25 @@ unsafe fn counted<T: Element, C: Combine<T>>(
 /// Both are good for `n` elements that nobody else has.
 #[inline(always)]
 unsafe fn apply<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
-    let whole = n / AT_ONCE * AT_ONCE;
+    let mut i = 0;
     // SAFETY: the caller's promise.
     unsafe {
-        (0..whole).step_by(AT_ONCE).for_each(|i| apply_few::<T, C, AT_ONCE>(y.add(i), updates.add(i)));
-        (whole..n).for_each(|i| apply_few::<T, C, 1>(y.add(i), updates.add(i)));
+        while i + AT_ONCE <= n {
+            apply_few::<T, C, AT_ONCE>(y.add(i), updates.add(i));
+            i += AT_ONCE;
+        }
+        if C::OFTEN && n - i >= AT_ONCE / 2 {
+            apply_few::<T, C, { AT_ONCE / 2 }>(y.add(i), updates.add(i));
+            i += AT_ONCE / 2;
+        }
+        if C::OFTEN && n - i >= AT_ONCE / 4 {
+            apply_few::<T, C, { AT_ONCE / 4 }>(y.add(i), updates.add(i));
+            i += AT_ONCE / 4;
+        }
+        while i < n {
+            apply_few::<T, C, 1>(y.add(i), updates.add(i));
+            i += 1;
+        }
     }
 }
 
@@ -576,9 +621,9 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                         match g.dtype {
                             DType::I32 if C::OFTEN => {
                                 let index = |k: usize| *i.cast::<i32>().add(k) as i64;
-                                g.lines(c, &[], last, all, index, put);
+                                g.lines(c, &[], last, all, index, NEAR, put);
                             }
-                            _ => g.lines(c, &[], last, all, |k| (g.index)(i, k), put),
+                            _ => g.lines(c, &[], last, all, |k| (g.index)(i, k), NEAR, put),
                         }
                     }
                     return;
@@ -588,9 +633,22 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
             // Few elements are combined where they are met.
             let (y, updates) = (y.at(start), updates.at(start));
             match n {
-                1 if C::OFTEN => owned(g, i, part, own, |to, from| apply_few::<T, C, 1>(y.add(to), updates.add(from))),
-                4 if C::OFTEN => owned(g, i, part, own, |to, from| apply_few::<T, C, 4>(y.add(to), updates.add(from))),
-                n => owned(g, i, part, own, |to, from| apply::<T, C>(y.add(to), updates.add(from), n)),
+                1 if C::OFTEN => {
+                    owned(g, i, part, own, NEAR, |to, from| apply_few::<T, C, 1>(y.add(to), updates.add(from)))
+                }
+                4 if C::OFTEN => {
+                    owned(g, i, part, own, NEAR, |to, from| apply_few::<T, C, 4>(y.add(to), updates.add(from)))
+                }
+                n => {
+                    let put = |to: usize, from: usize| apply::<T, C>(y.add(to), updates.add(from), n);
+                    let far = C::OFTEN && g.operand * size_of::<T>() > FAR_BYTES && n * size_of::<T>() >= STRIP_BYTES;
+                    let lines = || (0..n).step_by(STRIP_BYTES / size_of::<T>());
+                    let soon = |to: usize| lines().for_each(|i| ask_for(y.wrapping_add(to + i)));
+                    match far {
+                        true => owned(g, i, part, own, Some(soon), put),
+                        false => owned(g, i, part, own, NEAR, put),
+                    }
+                }
             }
         }
     }
@@ -717,7 +775,7 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                     counted::<T, C>(table, index, updates.at(own.start), own.len(), *room as u32, g.clip);
                     return;
                 }
-                g.runs(indices.at(0), own, put);
+                g.runs(indices.at(0), own, NEAR, put);
             }
         });
         for i in (0..g.operand).filter(|_| parts > 1) {

@@ -442,6 +442,14 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let at = Type::new(DType::I32, &[250_000, 1]);
         vec![Case::new(q, one(op, &[f32s(&[q]), at, f32s(&[250_000])]))]
     }),
+    ("scatter.far", |q, _| {
+        let of = |kind: ScatterKind, mode: ScatterMode, row: usize| {
+            let op = Scatter { kind, dims: SliceDims::take(2, 0, 1), mode };
+            let (rows, n) = (q / row, 700);
+            Case::new(q, one(op, &[f32s(&[rows, row]), Type::new(DType::I32, &[n, 1]), f32s(&[n, row])]))
+        };
+        vec![of(ScatterKind::Add, ScatterMode::Drop, 64), of(ScatterKind::Max, ScatterMode::Clip, 32)]
+    }),
     ("scatter.samples", |q, _| {
         let (table, ids) = (f32s(&[300, 400]), Type::new(DType::I32, &[q]));
         let c = ir::composites::embedding::embedding(&table, &ids, None).unwrap();
