@@ -197,30 +197,26 @@ impl Sliding {
                 }
             }
         }
-        // `run[i]` is of `size` elements from i on, `done[i]` of those that are taken.
-        let (mut size, mut taken) = (1, 0);
         let n = run.len() - window + 1;
-        let mut left = window;
-        loop {
-            if left & 1 == 1 {
-                let from = &run[taken..][..n];
-                match taken {
-                    0 => done[..n].copy_from_slice(from),
-                    _ => done[..n].iter_mut().zip(from).for_each(|(d, &r)| *d = F::join(*d, r)),
-                }
-                taken += size;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match window {
+                2 => few::<T, F, F::State, 2>(run, &mut done[..n], &|s| s),
+                3 => few::<T, F, F::State, 3>(run, &mut done[..n], &|s| s),
+                4 => few::<T, F, F::State, 4>(run, &mut done[..n], &|s| s),
+                _ => double_up::<T, F>(run, &mut done[..n], window),
             }
-            left >>= 1;
-            if left == 0 {
-                break;
+        }
+        // Every second one by groups.
+        let groups = if stride == 2 { to.len().min(n / 2) / AT_ONCE * AT_ONCE } else { 0 };
+        for (to, s) in to[..groups].chunks_exact_mut(AT_ONCE).zip(done[..n].chunks_exact(2 * AT_ONCE)) {
+            for (k, to) in to.iter_mut().enumerate() {
+                *to = result(s[2 * k]);
             }
-            // SAFETY: the caller's promise.
-            unsafe { double::<T, F>(run, size) };
-            size *= 2;
         }
         match stride {
             1 => to.iter_mut().zip(&*done).for_each(|(to, &s)| *to = result(s)),
-            stride => to.iter_mut().enumerate().for_each(|(o, to)| *to = result(done[o * stride])),
+            stride => to.iter_mut().enumerate().skip(groups).for_each(|(o, to)| *to = result(done[o * stride])),
         }
     }
 
@@ -328,6 +324,34 @@ unsafe fn few<T: Element, F: Fold<T>, R, const N: usize>(
     }
     for (o, to) in to.iter_mut().enumerate() {
         *to = result(run[o + 1..o + N].iter().fold(run[o], |s, &x| F::join(s, x)));
+    }
+}
+
+/// Reductions of windows, one from each element on, of runs of 1, 2, 4, .. elements.
+///
+/// # Safety
+/// The machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn double_up<T: Element, F: Fold<T>>(run: &mut [F::State], done: &mut [F::State], window: usize) {
+    // `run[i]` is of `size` elements from i on, `done[i]` of those that are taken.
+    let (mut size, mut taken, mut left) = (1, 0, window);
+    let n = done.len();
+    loop {
+        if left & 1 == 1 {
+            let from = &run[taken..][..n];
+            match taken {
+                0 => done.copy_from_slice(from),
+                _ => done.iter_mut().zip(from).for_each(|(d, &r)| *d = F::join(*d, r)),
+            }
+            taken += size;
+        }
+        left >>= 1;
+        if left == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { double::<T, F>(run, size) };
+        size *= 2;
     }
 }
 
