@@ -6,7 +6,7 @@ use crate::{Arguments, Slice};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal, interp};
 use oracle::Rng;
-use oracle::random::{Options as Shape, exact, sample};
+use oracle::random::{Options as Shape, exact, sample, whole};
 
 pub(crate) fn ops(mut device: Device, slice: Slice, report: &mut Report) {
     for (k, row) in oracle::rows::all().into_iter().enumerate() {
@@ -27,10 +27,11 @@ pub(crate) fn random(mut device: Device, slice: Slice, arguments: &Arguments, re
     }
 }
 
-/// One for every five random graphs.
+/// One for every five random graphs, of floats and of whole numbers in turn.
 pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, report: &mut Report) {
     for k in (0..arguments.random.div_ceil(5)).filter(|k| slice.has(*k)) {
-        let s = exact(arguments.seed.wrapping_add(k));
+        let seed = arguments.seed.wrapping_add(k);
+        let s = if k % 2 == 0 { exact(seed) } else { whole(seed) };
         let name = format!("seed {}", s.seed);
         report.at(k, &name);
         judged(&mut device, &name, &s.graph, &s.inputs, equals, report);

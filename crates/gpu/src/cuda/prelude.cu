@@ -73,6 +73,20 @@ D f64 abs_of(f64 x) {
 #endif
 }
 
+template <class T> D T smallest(T a, T b) { return a < b ? a : b; }
+template <class T> D T above(T a, T b) { return a > b ? a : b; }
+// By bits: the assembler makes one instruction of `max(min(x, y), 0)` and takes its predicate for `result == y`, which it isn't.
+D i32 above(i32 a, i32 b) {
+#ifdef __CUDA_ARCH__
+    i32 r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(a > b ? -1 : 0), "r"(a), "r"(b));
+    return r;
+#else
+    return a > b ? a : b;
+#endif
+}
+template <class T> D T largest(T a, T b) { return above(a, b); }
+
 // c ? a : b by bits: the assembler makes a minimum of `a < b ? a : b`, and its own zeros have an order.
 D f32 pick(bool c, f32 a, f32 b) {
 #ifdef __CUDA_ARCH__
@@ -207,8 +221,9 @@ template <class F> D u64 to_u64(F x) {
 }
 template <class F> D i8 to_i8(F x) { i32 y = to_i32(x); return (i8)(y < -128 ? -128 : y > 127 ? 127 : y); }
 template <class F> D i16 to_i16(F x) { i32 y = to_i32(x); return (i16)(y < -32768 ? -32768 : y > 32767 ? 32767 : y); }
-template <class F> D u8 to_u8(F x) { i32 y = to_i32(x); return (u8)(y < 0 ? 0 : y > 255 ? 255 : y); }
-template <class F> D u16 to_u16(F x) { i32 y = to_i32(x); return (u16)(y < 0 ? 0 : y > 65535 ? 65535 : y); }
+// The lower bound first: see `above`.
+template <class F> D u8 to_u8(F x) { i32 y = largest<i32>(to_i32(x), 0); return (u8)(y > 255 ? 255 : y); }
+template <class F> D u16 to_u16(F x) { i32 y = largest<i32>(to_i32(x), 0); return (u16)(y > 65535 ? 65535 : y); }
 
 // To the finite range of a format.
 template <class F> D F within(F x, F most) { return x != x ? x : x > most ? most : x < -most ? -most : x; }
@@ -223,8 +238,6 @@ template <class T, class W> D T magnitude(T a) { return a < 0 ? (T)(0 - (W)a) : 
 template <class T> D T sign(T a) { return (T)((a > 0) - (a < 0)); }
 template <class T, class W> D T div(T a, T b) { return b == 0 ? (T)-1 : (T)-1 < 0 && b == (T)-1 ? (T)(0 - (W)a) : (T)(a / b); }
 template <class T> D T rem(T a, T b) { return b == 0 ? a : (T)-1 < 0 && b == (T)-1 ? (T)0 : (T)(a % b); }
-template <class T> D T largest(T a, T b) { return a > b ? a : b; }
-template <class T> D T smallest(T a, T b) { return a < b ? a : b; }
 template <class T, class W> D T shl(T a, T b) { return b < 0 || (u64)b >= sizeof(T) * 8 ? (T)0 : (T)((W)a << (i32)b); }
 template <class T> D T shr(T a, T b) {
     if (b < 0 || (u64)b >= sizeof(T) * 8) return a < 0 ? (T)-1 : (T)0;

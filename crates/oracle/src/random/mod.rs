@@ -14,9 +14,11 @@ mod indexing;
 mod routines;
 pub mod sharded;
 mod shrink;
+mod whole;
 
 pub use exact::exact;
 pub use shrink::shrink;
+pub use whole::whole;
 
 use crate::{Fill, Rng};
 use ir::ops::ReduceKind;
