@@ -24,7 +24,7 @@ os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_
 import numpy as np
 
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.float32}
-INTS = {"i8": np.int8, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
+INTS = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
 PLACES = {"take", "take_along", "scatter_add", "scatter_set", "scatter_max", "embedding", "histogram", "cross_entropy"}
 POSITIVE = {"log", "log2", "log1p", "sqrt", "rsqrt", "lgamma", "digamma", "pow", "reduce_prod", "cumprod"}
 UNIT = {"asin", "acos", "atanh", "erf_inv"}
@@ -141,7 +141,7 @@ class Torch:
         self.torch = torch
         t = torch
         self.dtypes = {"f32": t.float32, "f64": t.float64, "f16": t.float16, "bf16": t.bfloat16, "i8": t.int8,
-                       "i32": t.int32, "i64": t.int64, "u8": t.uint8, "bool": t.bool}
+                       "i16": t.int16, "i32": t.int32, "i64": t.int64, "u8": t.uint8, "bool": t.bool}
 
     def tensor(self, c, dtype, shape):
         t = self.torch
@@ -214,9 +214,9 @@ class Torch:
         if op == "flip":
             return lambda x: t.flip(x, (axis,))
         if op == "pad":
-            return lambda x: F.pad(x, (3, 3) if axis == 1 else (0, 0, 3, 3))
+            return lambda x: F.pad(x, (0, 0) * (x.dim() - 1 - axis) + (3, 3))
         if op == "slice":
-            return lambda x: (x[:, ::2] if axis == 1 else x[::2]).contiguous()
+            return lambda x: x[(slice(None),) * axis + (slice(None, None, 2),)].contiguous()
         if op == "tile":
             return lambda x: t.cat([x, x], axis)
         if op == "roll":
@@ -293,7 +293,7 @@ class Jax:
         self.jax = jax
         n = jax.numpy
         self.dtypes = {"f32": n.float32, "f64": n.float64, "f16": n.float16, "bf16": n.bfloat16, "i8": n.int8,
-                       "i32": n.int32, "i64": n.int64, "u8": n.uint8, "bool": n.bool_}
+                       "i16": n.int16, "i32": n.int32, "i64": n.int64, "u8": n.uint8, "bool": n.bool_}
 
     def tensor(self, c, dtype, shape):
         n = self.jax.numpy
@@ -366,7 +366,7 @@ class Jax:
         if op == "pad":
             return lambda x: n.pad(x, [(3, 3) if a == axis else (0, 0) for a in range(x.ndim)])
         if op == "slice":
-            return lambda x: x[:, ::2] if axis == 1 else x[::2]
+            return lambda x: x[(slice(None),) * axis + (slice(None, None, 2),)]
         if op == "tile":
             return lambda x: n.concatenate([x, x], axis)
         if op == "roll":

@@ -63,7 +63,8 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
             // Between two bounds, then compared with one of them.
             let most = b.binary(Binary::Min, x, y)?;
             let within = b.binary(Binary::Max, most, z)?;
-            let c = compared(b, rng, within, *rng.pick(&[y, z]))?;
+            let bound = *rng.pick(&[y, z]);
+            let c = compared(b, rng, within, bound)?;
             b.cast(c, dtype)
         }
         1 => {
