@@ -205,6 +205,11 @@ const OTHERS: &[(&str, &str)] = &[
     ("SIXTEEN", "the shape of a block that is packed, whatever the sizes are"),
     ("LEAST_LINES", "the lines of such a block; others are packed to the same bits"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
+    ("PASSES", "a limit of a search that is never met"),
+    ("OWN_B", "how work is shared on tiles; bits are the same"),
+    ("ROOT_HALF", "bits of a number"),
+    ("COPIES", "vectors that a loop of the portable generator goes on with at once"),
+    ("LANES", "lanes of a vector of 128 bits"),
 ];
 
 /// Every constant number in the backend's sources is listed, or is no threshold and says why.
