@@ -73,42 +73,44 @@ D f64 abs_of(f64 x) {
 #endif
 }
 
-template <class T> D T smallest(T a, T b) { return a < b ? a : b; }
-template <class T> D T above(T a, T b) { return a > b ? a : b; }
-// By bits: the assembler makes one instruction of `max(min(x, y), 0)` and takes its predicate for `result == y`, which it isn't.
-D i32 above(i32 a, i32 b) {
-#ifdef __CUDA_ARCH__
-    i32 r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(a > b ? -1 : 0), "r"(a), "r"(b));
-    return r;
-#else
-    return a > b ? a : b;
-#endif
-}
-template <class T> D T largest(T a, T b) { return above(a, b); }
-
-// c ? a : b by bits: the assembler makes a minimum of `a < b ? a : b`, and its own zeros have an order.
-D f32 pick(bool c, f32 a, f32 b) {
+// c ? a : b by bytes. The assembler makes a minimum of `a < b ? a : b`, and its own zeros of floats have an order; of a minimum of integers
+// within a maximum with 0 it makes one instruction and takes its predicate for `result == b`, which it isn't. By bytes and not by bits
+// (`lop3`): there the compiler itself crashes where the result is compared with 0.
+D u32 pick(bool c, u32 a, u32 b) {
 #ifdef __CUDA_ARCH__
     u32 r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(c ? 0xffffffffu : 0u), "r"(bits(a)), "r"(bits(b)));
-    return real(r);
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c ? 0x3210u : 0x7654u));
+    return r;
 #else
     return c ? a : b;
 #endif
 }
-D f64 pick(bool c, f64 a, f64 b) {
+D u64 pick(bool c, u64 a, u64 b) {
+    return (u64)pick(c, (u32)(a >> 32), (u32)(b >> 32)) << 32 | pick(c, (u32)a, (u32)b);
+}
+D f32 pick(bool c, f32 a, f32 b) { return real(pick(c, bits(a), bits(b))); }
+D f64 pick(bool c, f64 a, f64 b) { return real(pick(c, bits(a), bits(b))); }
+D i32 pick(bool c, i32 a, i32 b) { return (i32)pick(c, (u32)a, (u32)b); }
+D i64 pick(bool c, i64 a, i64 b) { return (i64)pick(c, (u64)a, (u64)b); }
+D i16 pick(bool c, i16 a, i16 b) { return (i16)pick(c, (u32)a, (u32)b); }
+D i8 pick(bool c, i8 a, i8 b) { return (i8)pick(c, (u32)a, (u32)b); }
+D u16 pick(bool c, u16 a, u16 b) { return (u16)pick(c, (u32)a, (u32)b); }
+D u8 pick(bool c, u8 a, u8 b) { return (u8)pick(c, (u32)a, (u32)b); }
+
+template <class T> D T smallest(T a, T b) { return pick(a < b, a, b); }
+template <class T> D T largest(T a, T b) { return pick(a > b, a, b); }
+
+// a / b and 1 / x as instructions: of divisions of known numbers by a known 0 the compiler believes that they are numbers (`x != x` is
+// false).
 #ifdef __CUDA_ARCH__
-    const u64 x = bits(a), y = bits(b);
-    const u32 m = c ? 0xffffffffu : 0u;
-    u32 low, high;
-    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(low) : "r"(m), "r"((u32)x), "r"((u32)y));
-    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(high) : "r"(m), "r"((u32)(x >> 32)), "r"((u32)(y >> 32)));
-    return real((u64)high << 32 | low);
+D f32 quotient(f32 a, f32 b) { f32 r; asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
+D f64 quotient(f64 a, f64 b) { f64 r; asm("div.rn.f64 %0, %1, %2;" : "=d"(r) : "d"(a), "d"(b)); return r; }
+D f32 reciprocal(f32 x) { f32 r; asm("rcp.rn.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+D f64 reciprocal(f64 x) { f64 r; asm("rcp.rn.f64 %0, %1;" : "=d"(r) : "d"(x)); return r; }
 #else
-    return c ? a : b;
+template <class T> D T quotient(T a, T b) { return a / b; }
+template <class T> D T reciprocal(T x) { return (T)1 / x; }
 #endif
-}
 
 // To f32, cut off, with the last bit set if anything was cut: rounding that to a narrower format rounds once.
 D f32 odd(f64 x) {
@@ -221,7 +223,7 @@ template <class F> D u64 to_u64(F x) {
 }
 template <class F> D i8 to_i8(F x) { i32 y = to_i32(x); return (i8)(y < -128 ? -128 : y > 127 ? 127 : y); }
 template <class F> D i16 to_i16(F x) { i32 y = to_i32(x); return (i16)(y < -32768 ? -32768 : y > 32767 ? 32767 : y); }
-// The lower bound first: see `above`.
+// The lower bound first: see `pick`.
 template <class F> D u8 to_u8(F x) { i32 y = largest<i32>(to_i32(x), 0); return (u8)(y > 255 ? 255 : y); }
 template <class F> D u16 to_u16(F x) { i32 y = largest<i32>(to_i32(x), 0); return (u16)(y > 65535 ? 65535 : y); }
 

@@ -29,7 +29,7 @@ pub fn print(kernels: &[(&str, &Kernel)]) -> String {
 
 /// One kernel.
 pub fn function(name: &str, k: &Kernel) -> String {
-    let mut p = Printer { k, out: String::new(), consts: vec![None; k.regs.len()], ordered: vec![false; k.regs.len()] };
+    let mut p = Printer { k, out: String::new(), consts: vec![None; k.regs.len()] };
     p.kernel(name);
     p.out
 }
@@ -39,8 +39,6 @@ struct Printer<'a> {
     out: String,
     /// Registers that are constants.
     consts: Vec<Option<i64>>,
-    /// Registers that say which of two floats comes first.
-    ordered: Vec<bool>,
 }
 
 /// The type of a register.
@@ -116,9 +114,6 @@ impl Printer<'_> {
                     && d.is_int()
                 {
                     self.consts[dst.0 as usize] = Some(c.to_i64());
-                }
-                if let Op::Arith(loops::Op::Compare(_, a, _)) = op {
-                    self.ordered[dst.0 as usize] = self.d(*a).is_float();
                 }
                 let value = self.op(d, op);
                 self.line(depth, &format!("const {} r{} = {value};", ty(d), dst.0));
@@ -264,7 +259,8 @@ impl Printer<'_> {
                 let d = self.d(*a);
                 format!("{} {} {}", value(d, &r(a)), compare(*op), value(d, &r(b)))
             }
-            Select(c, a, b) if self.ordered[c.0 as usize] && matches!(self.d(*a), DType::F32 | DType::F64) => {
+            // What the assembler could make a minimum or a maximum of: see `pick`.
+            Select(c, a, b) if matches!(self.d(*a), DType::F32 | DType::F64 | DType::I8 | DType::I16 | DType::I32) => {
                 format!("pick(r{}, r{}, r{})", c.0, a.0, b.0)
             }
             Select(c, a, b) => format!("r{} ? r{} : r{}", c.0, a.0, b.0),
@@ -318,7 +314,7 @@ impl Printer<'_> {
                     Round => call("rint"),
                     Trunc => call("trunc"),
                     Sqrt => call("sqrt"),
-                    Reciprocal => format!("1.0{suffix} / {v}"),
+                    Reciprocal => format!("reciprocal({v})"),
                     IsFinite => return format!("finite_of({v})"),
                     _ => format!("{}_{}({v})", op.name(), computed(d)),
                 };
@@ -357,7 +353,7 @@ impl Printer<'_> {
                         Add => format!("{x} + {y}"),
                         Sub => format!("{x} - {y}"),
                         Mul => format!("{x} * {y}"),
-                        Div => format!("{x} / {y}"),
+                        Div => format!("quotient({x}, {y})"),
                         Rem => format!("fmod{suffix}({x}, {y})"),
                         Max => format!("max_of({x}, {y})"),
                         Min => format!("min_of({x}, {y})"),

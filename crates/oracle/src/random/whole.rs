@@ -58,18 +58,26 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
     let (x, y, z) = (*rng.pick(pool), *rng.pick(pool), *rng.pick(pool));
     let dtype = b.ty(x).dtype;
     let compared = |b: &mut Builder, rng: &mut Rng, x: Value, y: Value| b.compare(*rng.pick(Compare::ALL), x, y);
-    match rng.below(12) {
+    match rng.below(13) {
         0 => {
             // Between two bounds, then compared with one of them.
-            let most = b.binary(Binary::Min, x, y)?;
-            let within = b.binary(Binary::Max, most, z)?;
-            let bound = *rng.pick(&[y, z]);
-            let c = compared(b, rng, within, bound)?;
+            let most = bound(b, rng, Binary::Min, x, y)?;
+            let within = bound(b, rng, Binary::Max, most, z)?;
+            let limit = *rng.pick(&[y, z]);
+            let c = compared(b, rng, within, limit)?;
             b.cast(c, dtype)
         }
         1 => {
-            let least = b.binary(Binary::Max, x, y)?;
-            b.binary(Binary::Min, least, z)
+            let least = bound(b, rng, Binary::Max, x, y)?;
+            bound(b, rng, Binary::Min, least, z)
+        }
+        12 => {
+            // A bound that decides, as zero often does.
+            let op = *rng.pick(&[Binary::Max, Binary::Min]);
+            let most = bound(b, rng, op, x, y)?;
+            let zero = b.full(&Type::new(dtype, &[COUNT]), Scalar::from_i64(dtype, 0))?;
+            let c = compared(b, rng, most, zero)?;
+            b.select(c, y, z)
         }
         2 => {
             let c = compared(b, rng, x, y)?;
@@ -95,4 +103,14 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
         10 => b.binary(*rng.pick(&[Binary::Max, Binary::Min]), x, y),
         _ => b.binary(*rng.pick(&[Binary::Add, Binary::Sub, Binary::Mul]), x, y),
     }
+}
+
+/// The larger or the smaller of two, as an op or as people write it.
+fn bound(b: &mut Builder, rng: &mut Rng, op: Binary, x: Value, y: Value) -> Result<Value> {
+    if rng.chance(0.6) {
+        return b.binary(op, x, y);
+    }
+    let order = if op == Binary::Max { [Compare::Gt, Compare::Ge] } else { [Compare::Lt, Compare::Le] };
+    let first = b.compare(*rng.pick(&order), x, y)?;
+    b.select(first, x, y)
 }
