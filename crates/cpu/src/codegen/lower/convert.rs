@@ -55,6 +55,10 @@ impl Lower<'_> {
             (Held::F32, Held::F32) => self.round_to(to, v),
             (Held::F32, Held::F64) => self.v2(&enc::CVTPS2PD, self.w64(), v),
             (Held::F64, Held::F32) if to == DType::F32 => self.v2(&enc::CVTPD2PS, self.w64(), v),
+            (Held::F64, Held::F32) => {
+                let odd = self.double_to_odd(to, v);
+                self.round_to(to, odd)
+            }
             (Held::I32, Held::F32) if from == DType::U32 => {
                 if self.wide_target() && to == DType::F32 {
                     self.v2(&enc::CVTUDQ2PS, self.w32(), v)
@@ -62,8 +66,9 @@ impl Lower<'_> {
                     helper(self)
                 }
             }
-            // A 32-bit integer rounds twice on its way to a small float.
-            (Held::I32, Held::F32) if from != DType::I32 || to == DType::F32 => {
+            (Held::I32, Held::F32) => {
+                // A 32-bit integer would round twice on its way to a small float.
+                let v = if from == DType::I32 && to != DType::F32 { self.int_to_odd(v) } else { v };
                 let f = self.v2(&enc::CVTDQ2PS, self.w32(), v);
                 self.round_to(to, f)
             }
@@ -97,8 +102,126 @@ impl Lower<'_> {
                 let zero = self.c64(0);
                 self.select(to, nan, zero, t)
             }
+            (Held::F32 | Held::F64, Held::I64) if to == DType::I64 => {
+                let v = if held(from) == Held::F32 { self.v2(&enc::CVTPS2PD, self.w64(), v) } else { v };
+                self.double_to_long(v)
+            }
+            (Held::I64, Held::F64) => self.long_to_double(unsigned, v),
+            (Held::I64, Held::F32) if !unsigned => {
+                let odd = self.long_to_odd(v);
+                let f = self.long_to_double(false, odd);
+                if to == DType::F32 {
+                    return self.v2(&enc::CVTPD2PS, self.w64(), f);
+                }
+                let odd = self.double_to_odd(to, f);
+                self.round_to(to, odd)
+            }
             _ => helper(self),
         }
+    }
+
+    // What is rounded twice is rounded right if the first time is to odd: what is exact stays, and of the two neighbours of
+    // anything else the one whose last bit is set is taken, from which the second time sees on which side of a tie it was.
+
+    /// f64 on its way to a small float, as f32: rounded to odd, of which the last 29 bits become one.
+    fn double_to_odd(&mut self, to: DType, v: V) -> V {
+        let w = self.w64();
+        let (low, also, high) = (self.c64(0x1fff_ffff), self.c64(0x1fff_ffff), self.c64(!0x1fff_ffff));
+        let t = self.v3(&enc::PANDQ, w, v, low);
+        let t = self.v3(&enc::PADDQ, w, t, also);
+        let t = self.v3(&enc::PORQ, w, t, v);
+        let t = self.v3(&enc::PANDQ, w, t, high);
+        // A denormal of f32 has fewer bits, so the conversion would round too. That matters only where it is one of the small float's.
+        let t = if to == DType::BF16 { self.or_denormal(v, t) } else { t };
+        self.v2(&enc::CVTPD2PS, w, t)
+    }
+
+    /// f64 rounded to bf16 where that is a denormal, and `t` elsewhere: a sum whose last bit is worth as much as theirs rounds once.
+    fn or_denormal(&mut self, v: V, t: V) -> V {
+        let w = self.w64();
+        let (sum, also) = (self.c64((1.5 * 2f64.powi(-81)).to_bits()), self.c64((1.5 * 2f64.powi(-81)).to_bits()));
+        let r = self.v3(&enc::ADDPD, w, v, sum);
+        let r = self.v3(&enc::SUBPD, w, r, also);
+        let (magnitude, sign) = (self.c64(i64::MAX as u64), self.c64(1 << 63));
+        let (size, sign) = (self.v3(&enc::PANDQ, w, v, magnitude), self.v3(&enc::PANDQ, w, v, sign));
+        let r = self.v3(&enc::PORQ, w, r, sign);
+        let normal = self.c64((f32::MIN_POSITIVE as f64).to_bits());
+        let below = self.cmp_float(true, 0x11, size, normal);
+        self.select(DType::F64, below, r, t)
+    }
+
+    /// i32 rounded to odd numbers that are exact in f32: from 2^24 on, the last 8 bits become one.
+    fn int_to_odd(&mut self, v: V) -> V {
+        let w = self.w32();
+        let (low, also, high) = (self.c32(0xff), self.c32(0xff), self.c32(!0xff));
+        let t = self.v3(&enc::PANDD, w, v, low);
+        let t = self.v3(&enc::PADDD, w, t, also);
+        let t = self.v3(&enc::PORD, w, t, v);
+        let t = self.v3(&enc::PANDD, w, t, high);
+        let (offset, limit) = (self.c32(1 << 24), self.c32(1 << 25));
+        let shifted = self.v3(&enc::PADDD, w, v, offset);
+        let large = self.cmp_int(false, true, Compare::Gt, shifted, limit);
+        self.select(DType::I32, large, t, v)
+    }
+
+    /// i64 rounded to odd numbers that are exact in f64: from 2^53 on, the last 11 bits become one.
+    fn long_to_odd(&mut self, v: V) -> V {
+        let w = self.w64();
+        let (low, also, high) = (self.c64(0x7ff), self.c64(0x7ff), self.c64(!0x7ff));
+        let t = self.v3(&enc::PANDQ, w, v, low);
+        let t = self.v3(&enc::PADDQ, w, t, also);
+        let t = self.v3(&enc::PORQ, w, t, v);
+        let t = self.v3(&enc::PANDQ, w, t, high);
+        let (offset, limit) = (self.c64(1 << 53), self.c64(1 << 54));
+        let shifted = self.v3(&enc::PADDQ, w, v, offset);
+        let large = self.cmp_int(true, true, Compare::Gt, shifted, limit);
+        self.select(DType::I64, large, t, v)
+    }
+
+    /// 64-bit integers as f64: both halves are exact behind the bits of a power of two, and the one sum of them rounds.
+    fn long_to_double(&mut self, unsigned: bool, v: V) -> V {
+        let w = self.w64();
+        // 2^84, whose last bit is worth 2^32; a signed half counts from -2^31.
+        let (power, total) = match unsigned {
+            true => (0x4530_0000_0000_0000, 0x4530_0000_0010_0000),
+            false => (0x4530_0000_8000_0000, 0x4530_0000_8010_0000),
+        };
+        let (power, total) = (self.c64(power), self.c64(total));
+        let high = self.v2i(&enc::PSRLQ_I, w, v, 32);
+        let high = self.v3(&enc::PXORQ, w, high, power);
+        let high = self.v3(&enc::SUBPD, w, high, total);
+        let (half, power) = (self.c64(u32::MAX as u64), self.c64(2f64.powi(52).to_bits()));
+        let low = self.v3(&enc::PANDQ, w, v, half);
+        let low = self.v3(&enc::PORQ, w, low, power);
+        self.v3(&enc::ADDPD, w, high, low)
+    }
+
+    /// f64 to i64 with AVX2, by halves: truncates, saturates, NaN gives 0.
+    fn double_to_long(&mut self, v: V) -> V {
+        let w = self.w64();
+        let (least, down, up) = (self.c64((-2f64.powi(63)).to_bits()), 2f64.powi(-32), 2f64.powi(32));
+        let (down, up) = (self.c64(down.to_bits()), self.c64(up.to_bits()));
+        let x = self.v3(&enc::MAXPD, w, v, least);
+        let t = self.v2i(&enc::ROUNDPD, w, x, 0x0b);
+        let high = self.v3(&enc::MULPD, w, t, down);
+        let high = self.v2i(&enc::ROUNDPD, w, high, 0x09);
+        let taken = self.v3(&enc::MULPD, w, high, up);
+        let low = self.v3(&enc::SUBPD, w, t, taken);
+        let high = self.v2(&enc::CVTTPD2DQ, w, high);
+        let high = self.v2(&enc::PMOVSXDQ, w, high);
+        let high = self.v2i(&enc::PSLLQ_I, w, high, 32);
+        // The bits of 2^52 and what is added to it end in the latter.
+        let (power, half) = (self.c64(2f64.powi(52).to_bits()), self.c64(u32::MAX as u64));
+        let low = self.v3(&enc::ADDPD, w, low, power);
+        let low = self.v3(&enc::PANDQ, w, low, half);
+        let t = self.v3(&enc::PORQ, w, high, low);
+        let limit = self.c64(2f64.powi(63).to_bits());
+        let over = self.cmp_float(true, 0x1d, v, limit);
+        let max = self.c64(i64::MAX as u64);
+        let t = self.select(DType::I64, over, max, t);
+        let nan = self.cmp_float(true, 3, v, v);
+        let zero = self.c64(0);
+        self.select(DType::I64, nan, zero, t)
     }
 
     /// The low 32 bits of 64-bit lanes.
