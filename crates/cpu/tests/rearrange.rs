@@ -61,6 +61,48 @@ fn random_rearrangements() {
     }
 }
 
+/// Lines that are copied: parts of one and of several widths side by side, few and many, with room around them.
+#[test]
+fn concatenations_and_pads() {
+    let (backends, mut r) = (backends(), Random(21));
+    let sizes = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 70];
+    for round in 0..100 {
+        let rank = 1 + r.below(3);
+        let axis = r.below(rank);
+        let mut shape: Vec<usize> = (0..rank).map(|_| sizes[r.below(sizes.len())]).collect();
+        let count = [1, 2, 3, 7, 9, 16, 40][r.below(7)];
+        while shape.iter().product::<usize>() * count > 100_000 {
+            shape[r.below(rank)] = 2;
+        }
+        let (dtype, even) = (DTYPES[r.below(DTYPES.len())], r.below(2) == 0);
+        let mut b = Builder::new();
+        let mut parts = vec![];
+        for _ in 0..count {
+            let mut own = shape.clone();
+            own[axis] = if even { shape[axis] } else { r.below(2 * shape[axis] + 1) };
+            parts.push(b.input(dtype, &own));
+        }
+        let all = b.concat(&parts, axis).unwrap();
+        let (twice, zero) = (b.concat(&[all, all], r.below(rank)).unwrap(), b.scalar(dtype, 0.0).unwrap());
+        let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
+        (low[r.below(rank)], high[r.below(rank)]) = (r.below(4) as i64, r.below(4) as i64);
+        let around = b.pad(all, zero, &low, &high, &vec![0; rank]).unwrap();
+        let what = format!("round {round}: {count} of {dtype} {shape:?} along {axis}");
+        check(&what, &b.finish(&[all, twice, around]), &backends, &mut r);
+    }
+    // Lines on both sides of the length from which they are cut or copied by the system.
+    for (rows, size) in
+        [(3, 4095), (3, 4096), (3, 4097), (1, 9000), (40, 127), (40, 128), (40, 256), (9, 1023), (9, 1024)]
+    {
+        for dtype in DTYPES {
+            let mut b = Builder::new();
+            let x = b.input(dtype, &[rows, size]);
+            let (twice, turned) = (b.concat(&[x, x], 1).unwrap(), b.flip(x, &[0]).unwrap());
+            check(&format!("{dtype} {rows} × {size}"), &b.finish(&[twice, turned]), &backends, &mut r);
+        }
+    }
+}
+
 /// Elements and rows that are looked up along any axis, by indices inside and outside.
 #[test]
 fn lookups() {

@@ -1,6 +1,7 @@
 //! Concatenation of many parts, copied line by line. (Few parts are pieces of a kernel, which computes them where they go.)
 
-use super::{Pointers, Raw, Routine, copying, in_ranges};
+use super::copying::{self, Lines};
+use super::{Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
@@ -9,11 +10,11 @@ use ir::Type;
 use ir::ops::Concat;
 use std::ops::Range;
 
-/// Bytes of a line that are copied without a call.
-const SHORT: usize = 1024;
+/// Bytes of the result that all parts are copied to before the rows after them.
+const BLOCK: usize = 1 << 14;
 
 pub(super) const THRESHOLDS: &[Threshold] =
-    &[Threshold::new("concat.short", SHORT, "bytes of a part's line: from here the system copies")];
+    &[Threshold::new("concat.block", BLOCK, "bytes of some rows, which each part is copied to at a time")];
 
 struct Parts {
     /// Bytes of a line of each part, and where it begins in a line of the result.
@@ -73,24 +74,25 @@ impl Parts {
         unsafe { self.copy_inline(x, y, range) }
     }
 
+    /// Whole rows are taken in blocks, part by part, so that lines of one length follow each other.
     #[inline(always)]
     unsafe fn copy_inline(&self, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
         let parts = self.lines.len();
-        let (mut row, mut part) = (range.start / parts, range.start % parts);
-        for _ in range {
-            let (bytes, at) = self.lines[part];
-            let (from, to) = (x[part].wrapping_add(row * bytes), y.at(row * self.line + at));
-            // SAFETY: lines are inside of operand and result.
-            unsafe {
-                match bytes {
-                    0..SHORT => copying::copy(from, to, bytes),
-                    _ => std::ptr::copy_nonoverlapping(from, to, bytes),
-                }
+        let rows = (BLOCK / self.line.max(1)).max(1);
+        let mut at = range.start;
+        while at < range.end {
+            let (row, first) = (at / parts, at % parts);
+            let (count, last) = match (range.end - at) / parts {
+                whole @ 1.. if first == 0 => (whole.min(rows), parts),
+                _ => (1, parts.min(first + range.end - at)),
+            };
+            for (part, &(bytes, to)) in self.lines[..last].iter().enumerate().skip(first) {
+                let (from, to) = (x[part].wrapping_add(row * bytes), y.at(row * self.line + to));
+                let lines = Lines { bytes, count, from: bytes as isize, to: self.line as isize };
+                // SAFETY: lines are inside of operand and result.
+                unsafe { copying::lines(from, to, lines) };
             }
-            part += 1;
-            if part == parts {
-                (row, part) = (row + 1, 0);
-            }
+            at += (count - 1) * parts + last - first;
         }
     }
 }

@@ -423,13 +423,35 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let of = |(d, b): (DType, usize)| shapes(b).into_iter().flat_map(move |s| exchanged(n(b) * b, &s, &[d]));
         sizes.into_iter().flat_map(of).collect()
     }),
-    ("concat.short", |q, _| {
-        let mut b = Builder::new();
-        let mut sizes = vec![q; 3];
-        sizes.extend(1..40);
-        let parts: Vec<_> = sizes.iter().map(|n| b.input(DType::U8, &[5, *n])).collect();
-        let y = b.concat(&parts, 1).unwrap();
-        vec![Case::new(q, b.finish(&[y]))]
+    ("rearrange.line", |q, _| {
+        let of = |d: DType| {
+            let mut b = Builder::new();
+            let x = b.input(d, &[3, q]);
+            let y = b.concat(&[x, x], 1).unwrap();
+            Case { tolerance: 0.0, ..Case::new(q, b.finish(&[y])) }
+        };
+        [DType::U8, DType::BF16, DType::F32, DType::F64].map(of).into()
+    }),
+    ("rearrange.steps", |q, _| {
+        let of = |d: DType| {
+            let mut b = Builder::new();
+            let x = b.input(d, &[30, q]);
+            let y = b.flip(x, &[1]).unwrap();
+            Case { tolerance: 0.0, ..Case::new(q, b.finish(&[y])) }
+        };
+        [DType::U8, DType::BF16, DType::F32, DType::F64].map(of).into()
+    }),
+    ("concat.block", |q, _| {
+        // Rows of that many bytes, and two that are as many.
+        let of = |line: usize| {
+            let mut b = Builder::new();
+            let mut sizes: Vec<usize> = (1..40).collect();
+            sizes.push(line - sizes.iter().sum::<usize>());
+            let parts: Vec<_> = sizes.iter().map(|n| b.input(DType::U8, &[5, *n])).collect();
+            let y = b.concat(&parts, 1).unwrap();
+            Case { tolerance: 0.0, ..Case::new(q, b.finish(&[y])) }
+        };
+        vec![of(q), of(q / 2)]
     }),
     ("scatter.run", scattered),
     ("scatter.short", |q, _| {

@@ -1,5 +1,6 @@
 //! Lines where one axis is short, or where the operand is read in steps.
 
+use super::super::copying;
 use super::Axis;
 use super::tiles::Transpose;
 use crate::gemm::Isa;
@@ -7,6 +8,8 @@ use std::ops::Range;
 
 /// Elements of a short axis, at most.
 pub(super) const SHORT: usize = 8;
+/// Elements of a row that is read in steps, at most, for all rows to be gone through at once.
+pub(super) const ROW: usize = 64;
 /// Elements of the other axis that are a unit of work.
 pub(super) const CHUNK: usize = 4096;
 
@@ -55,6 +58,14 @@ by_isa!(
 by_isa!(
     /// Elements of the operand that are some steps apart, along the result.
     along, along_inline, (axis: Axis, part: Range<usize>)
+);
+by_isa!(
+    /// The same for some rows, which are short.
+    rows, rows_inline, (rows: Axis, axis: Axis, part: Range<usize>)
+);
+by_isa!(
+    /// Lines that are dense on both sides.
+    copies, copies_inline, (rows: Axis, size: usize, part: Range<usize>)
 );
 
 #[inline(always)]
@@ -110,6 +121,23 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
             7 => of::<T, 7>(x, y, step, part),
             _ => of::<T, 8>(x, y, step, part),
         }
+    }
+}
+
+#[inline(always)]
+unsafe fn copies_inline<T: Transpose>(x: *const T, y: *mut T, rows: Axis, size: usize, part: Range<usize>) {
+    let (bytes, first) = (size_of::<T>(), part.start as isize);
+    let (from, to) = (rows.from * bytes as isize, rows.to * bytes as isize);
+    let lines = copying::Lines { bytes: size * bytes, count: part.len(), from, to };
+    // SAFETY: the caller vouches for the lines.
+    unsafe { copying::lines(x.offset(first * rows.from).cast(), y.offset(first * rows.to).cast(), lines) }
+}
+
+#[inline(always)]
+unsafe fn rows_inline<T: Transpose>(x: *const T, y: *mut T, rows: Axis, axis: Axis, part: Range<usize>) {
+    for i in part.start as isize..part.end as isize {
+        // SAFETY: the caller vouches for the rows.
+        unsafe { along_inline(x.offset(i * rows.from), y.offset(i * rows.to), axis, 0..axis.size) }
     }
 }
 

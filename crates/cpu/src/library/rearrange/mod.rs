@@ -2,7 +2,8 @@
 //!
 //! A loop over one axis of the result reads its operand in steps there, whichever axis that is. Here such a kernel is known by
 //! its loops ([`read::moves`]; those that look elements up by [`take`], those that combine bytes by [`bytewise`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
-//! short or no axis of the operand is dense ([`lines`]).
+//! short or no axis of the operand is dense ([`lines`]). Lines that are lines on both sides are copied
+//! ([`copying`](super::copying)): a kernel's lanes are as wide as numbers of 32 bits, and its masked ends cost as much as many whole vectors.
 
 mod bytewise;
 mod lines;
@@ -21,6 +22,12 @@ use std::ops::Range;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("rearrange.short", lines::SHORT, "elements of an axis: up to here lines are dealt out one by one"),
+    Threshold::new("rearrange.steps", lines::ROW, "elements of a row that is read in steps: beyond, row by row"),
+    Threshold::new(
+        "rearrange.line",
+        lines::CHUNK,
+        "elements of a line that is copied: from here it is cut into pieces",
+    ),
     Threshold::new("rearrange.row", take::ROW_BYTES / 4, "elements of a row that is looked up: beyond, by the kernel"),
     Threshold::new(
         "rearrange.bytes",
@@ -59,6 +66,12 @@ enum Way {
     Collect(usize, usize),
     /// Along the result's dense axis.
     Along(usize),
+    /// The same where that is short: the axis of rows, then the dense one.
+    Rows(usize, usize),
+    /// Copies of lines that are dense on both sides: the axis of lines, then the dense one.
+    Lines(usize, usize),
+    /// Copies of long ones, in pieces.
+    Pieces(usize),
 }
 
 struct Rearrangement {
@@ -120,17 +133,26 @@ impl Moves {
     }
 }
 
-/// How elements move best; `None` where lines are lines on both sides, which kernels copy as well.
+/// How elements move best; `None` where a kernel moves them as well.
 fn choose(m: &Moves) -> Option<Way> {
     let last = m.axes.len().checked_sub(1)?;
     let inner = m.axes[last];
-    if inner.to != 1 || inner.from == 1 || inner.from == 0 || m.bytes > 8 {
+    if inner.to != 1 || inner.from == 0 || m.bytes > 8 {
         return None;
+    }
+    if inner.from == 1 {
+        return Some(match last.checked_sub(1) {
+            Some(rows) if inner.size < lines::CHUNK => Way::Lines(rows, last),
+            _ => Way::Pieces(last),
+        });
     }
     let dense = (0..last).find(|&a| m.axes[a].from == 1);
     let Some(dense) = dense else {
         // A flip, or every second element.
-        return Some(Way::Along(last));
+        return Some(match last.checked_sub(1) {
+            Some(rows) if inner.size <= lines::ROW => Way::Rows(rows, last),
+            _ => Way::Along(last),
+        });
     };
     let other = m.axes[dense];
     let (short, long) = (|n: usize| (2..=lines::SHORT).contains(&n), |n: usize| n > 2 * lines::SHORT);
@@ -179,12 +201,15 @@ impl Rearrangement {
         let (cut, each, around) = match self.way {
             Way::Tiles(_, s) => (s, tiles::LINE / m.bytes, outer(&[s])),
             Way::Deal(_, n) | Way::Collect(_, n) => (n, lines::CHUNK, outer(&[n])),
-            Way::Along(d) => (d, lines::CHUNK, outer(&[d])),
+            Way::Along(d) | Way::Pieces(d) => (d, lines::CHUNK, outer(&[d])),
+            Way::Lines(rows, _) | Way::Rows(rows, _) => (rows, 1, outer(&[rows])),
         };
-        // Neither of the two axes of a tile is around it.
+        // Neither of the two axes of a tile is around it, nor is a line around itself.
         let around: SmallVec<[usize; 6]> = match self.way {
-            Way::Tiles(d, _) | Way::Deal(d, _) | Way::Collect(d, _) => around.into_iter().filter(|&a| a != d).collect(),
-            Way::Along(_) => around,
+            Way::Tiles(d, _) | Way::Deal(d, _) | Way::Collect(d, _) | Way::Lines(_, d) | Way::Rows(_, d) => {
+                around.into_iter().filter(|&a| a != d).collect()
+            }
+            Way::Along(_) | Way::Pieces(_) => around,
         };
         let count = units(m.axes[cut].size, each);
         let rows: usize = around.iter().map(|&a| m.axes[a].size).product();
@@ -203,6 +228,12 @@ impl Rearrangement {
                         Way::Deal(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part, self.isa),
                         Way::Collect(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part, self.isa),
                         Way::Along(d) => lines::along(x, y, m.axes[d], part, self.isa),
+                        Way::Lines(rows, d) => lines::copies(x, y, m.axes[rows], m.axes[d].size, part, self.isa),
+                        Way::Pieces(_) => {
+                            let (x, y) = (x.add(part.start), y.add(part.start));
+                            lines::copies(x, y, Axis { size: 1, from: 0, to: 0 }, part.len(), 0..1, self.isa);
+                        }
+                        Way::Rows(rows, d) => lines::rows(x, y, m.axes[rows], m.axes[d], part, self.isa),
                     }
                 }
                 at += n;
