@@ -73,7 +73,7 @@ const DTYPES: [DType; 2] = [DType::F32, DType::F64];
 fn triangular_factors_give_back_their_matrix() {
     let mut r = Random(31);
     for dtype in DTYPES {
-        for n in [96usize, 131, 200] {
+        for n in [20usize, 31, 33, 64, 95, 96, 131, 200] {
             let what = format!("{dtype} {n}");
             let x: Vec<f64> = (0..n * n).map(|_| r.unit()).collect();
             let product = times(&x, &turned(&x, n, n), n, n, n);
@@ -135,9 +135,24 @@ fn reflections_give_back_their_matrix() {
     let mut r = Random(32);
     for dtype in DTYPES {
         // Square, tall, wide; on both sides of where they are cut into blocks.
-        for (m, n) in
-            [(96, 96), (130, 130), (200, 100), (100, 200), (700, 40), (1024, 64), (300, 31), (40, 700), (250, 33)]
-        {
+        for (m, n) in [
+            (20, 20),
+            (33, 33),
+            (64, 64),
+            (95, 95),
+            (41, 10),
+            (30, 41),
+            (300, 30),
+            (96, 96),
+            (130, 130),
+            (200, 100),
+            (100, 200),
+            (700, 40),
+            (1024, 64),
+            (300, 31),
+            (40, 700),
+            (250, 33),
+        ] {
             let data: Vec<f64> = (0..m * n).map(|_| r.unit()).collect();
             let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
             for full in [false, true] {
@@ -277,8 +292,21 @@ fn singular_vectors_give_back_their_matrix() {
 fn singular_values_alone_are_those_with_vectors() {
     let mut r = Random(35);
     for dtype in DTYPES {
-        for (m, n) in [(1usize, 1usize), (2, 2), (3, 3), (2, 5), (5, 2), (7, 4), (11, 11), (40, 10), (16, 33), (64, 64)]
-        {
+        for (m, n) in [
+            (1usize, 1usize),
+            (2, 2),
+            (3, 3),
+            (2, 5),
+            (5, 2),
+            (7, 4),
+            (11, 11),
+            (40, 10),
+            (16, 33),
+            (64, 64),
+            (90, 30),
+            (20, 400),
+            (95, 47),
+        ] {
             let k = m.min(n);
             let mut cases = vec![("by lot", (0..m * n).map(|_| r.unit()).collect::<Vec<f64>>())];
             cases.push(("of ones", vec![1.0; m * n]));

@@ -216,6 +216,11 @@ table! {
     PSHUFB = both(1, 2, 0x00, 0);
     PSHUFD = both(1, 1, 0x70, 0);
     SHUFPS = both(0, 1, 0xc6, 0);
+    // One element between memory and a lane.
+    PINSRB = scalar(vex(1, 3, 0x20, 0), 1);
+    PINSRW = scalar(vex(1, 1, 0xc4, 0), 2);
+    PEXTRB_ST = scalar(vex(1, 3, 0x14, 0), 1);
+    PEXTRW_ST = scalar(vex(1, 3, 0x15, 0), 2);
     PUNPCKLDQ = both(1, 1, 0x62, 0);
     PERMT2W = evex(1, 2, 0x7d, 1);
     PERMT2PS = evex(1, 2, 0x7f, 0);

@@ -38,6 +38,7 @@ mod run;
 #[cfg(target_arch = "x86_64")]
 mod sixteen;
 mod tiles;
+mod tiny;
 pub(crate) mod vector;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod vector_neon;
@@ -51,7 +52,7 @@ mod tests;
 
 /// Where products change their way.
 pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
-    [plan::THRESHOLDS, panels::THRESHOLDS, gemv::THRESHOLDS].concat()
+    [plan::THRESHOLDS, panels::THRESHOLDS, gemv::THRESHOLDS, tiny::THRESHOLDS].concat()
 }
 
 pub use plan::Plan;

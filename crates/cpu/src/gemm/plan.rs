@@ -9,6 +9,7 @@ use super::block::row_unit;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
 use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
+use super::tiny;
 use super::vector::Isa;
 use crate::thresholds::Threshold;
 
@@ -104,6 +105,8 @@ pub(super) enum Split {
 pub(super) enum Path {
     /// A vector times a matrix, bound by the matrix's bandwidth.
     Gemv,
+    /// A few elements, one by one.
+    Tiny,
     /// Packed (or direct) panels and register tiles.
     Blocked,
 }
@@ -262,7 +265,11 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         _ => None,
     };
 
-    let path = if gemv(&problem) { Path::Gemv } else { Path::Blocked };
+    let path = match () {
+        _ if tiny::fits(&problem) => Path::Tiny,
+        _ if gemv(&problem) => Path::Gemv,
+        _ => Path::Blocked,
+    };
     // Tiles narrower than a cache line would read lines of B in parts, again and again.
     let narrow = nr * size < 64;
     let pack_a = match direct(problem.a) {

@@ -122,6 +122,8 @@ impl Plan {
                         gemv::run_split(&run, pool, batch, self.parts);
                     }
                 }
+                // So few elements are no grid.
+                (Path::Tiny, Split::Grid { .. }) => run.tiny(0..batches),
                 (Path::Blocked, Split::Grid { rows, cols }) => run.grids(pool, batches, rows, cols),
             }
         }
@@ -213,6 +215,9 @@ impl<T: HasKernels> Run<'_, T> {
         unsafe {
             if path == Path::Gemv {
                 return batches.for_each(|batch| gemv::run(self, batch, part));
+            }
+            if path == Path::Tiny {
+                return self.tiny(batches);
             }
             let packed = self.part(part).add(self.plan.scratch.b);
             let mut held = None;

@@ -4,9 +4,10 @@
 //! already. Where elements of a line are adjacent, several lines are taken in turn, and a long line is cut at places that its
 //! length decides: the parts are folded, then each is run through from what the ones before it gave.
 
-use super::along::{LANES, Lines};
+use super::along::Lines;
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
@@ -17,6 +18,8 @@ use std::ops::Range;
 
 /// Adjacent lines, or parts of one, that are taken in turn.
 const TURNS: usize = 8;
+/// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
+const STRIP: usize = 128;
 /// Elements of a line from which it is cut.
 const LONG: usize = 1 << 13;
 /// Lines that are work enough without cutting them.
@@ -25,6 +28,7 @@ const MANY: usize = 64;
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
     Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
+    Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
     Threshold::new("running.turns", TURNS, "adjacent lines that are taken in turn"),
 ];
 
@@ -34,10 +38,12 @@ struct Running<T: Element, F: Fold<T>> {
     reverse: bool,
     /// Parts of a line; 1 where it is not cut.
     parts: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
+    avx2: bool,
     fold: PhantomData<fn() -> F>,
 }
 
-pub(super) fn cumulative(op: &Cumulative, args: &[Type], _: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let lines = Lines::new(&args[0], op.axis);
     let identity = op.kind.identity(args[0].dtype);
     // Products of parts overflow and vanish elsewhere than those of the whole.
@@ -45,7 +51,8 @@ pub(super) fn cumulative(op: &Cumulative, args: &[Type], _: Machine) -> Option<B
     let parts = if cut && lines.inner == 1 && lines.outer < MANY && lines.n >= LONG { 2 * TURNS } else { 1 };
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
-        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, parts, fold: PhantomData }) as Box<dyn Routine>
+        let avx2 = machine.isa != Isa::Portable;
+        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, parts, avx2, fold: PhantomData }) as Box<dyn Routine>
     })
 }
 
@@ -97,25 +104,50 @@ unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
 }
 
 impl<T: Element, F: Fold<T>> Running<T, F> {
-    /// Lines side by side.
+    /// Lines side by side, a strip of them at a time.
     unsafe fn across(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
         let l = self.lines;
-        in_ranges(pool, l.bundles(), l.numel(), &|range: Range<usize>, _| {
-            for (outer, first, lanes) in range.map(|i| l.bundle(i)) {
-                let mut states = [F::start(self.identity); LANES];
-                for step in 0..l.n {
-                    let k = if self.reverse { l.n - 1 - step } else { step };
-                    let at = (outer * l.n + k) * l.inner + first;
-                    for (j, s) in states[..lanes].iter_mut().enumerate() {
-                        // SAFETY: inside the operand and this bundle's part of the result.
-                        unsafe {
-                            *s = F::step(*s, *x.at(at + j));
-                            *y.at(at + j) = F::result(*s);
-                        }
+        let each = l.inner.div_ceil(STRIP);
+        in_ranges(pool, l.outer * each, l.numel(), &|range: Range<usize>, _| {
+            for i in range {
+                let first = i % each * STRIP;
+                let strip = (i / each * l.n * l.inner + first, STRIP.min(l.inner - first));
+                // SAFETY: inside the operand and this strip's part of the result; the machine has what it says.
+                unsafe {
+                    #[cfg(target_arch = "x86_64")]
+                    if self.avx2 {
+                        self.strip_avx2(strip, x, y);
+                        continue;
                     }
+                    self.strip(strip, x, y);
                 }
             }
         });
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn strip_avx2(&self, strip: (usize, usize), x: Raw<T>, y: Raw<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.strip(strip, x, y) }
+    }
+
+    /// So many lines from the one on that begins at `first`.
+    #[inline(always)]
+    unsafe fn strip(&self, (first, lanes): (usize, usize), x: Raw<T>, y: Raw<T>) {
+        let l = self.lines;
+        let mut states = [F::start(self.identity); STRIP];
+        for step in 0..l.n {
+            let k = if self.reverse { l.n - 1 - step } else { step };
+            let at = first + k * l.inner;
+            for (j, s) in states[..lanes].iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    *s = F::step(*s, *x.at(at + j));
+                    *y.at(at + j) = F::result(*s);
+                }
+            }
+        }
     }
 
     /// Adjacent lines, whole.

@@ -182,6 +182,15 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("gemm.whole_rows", |q, _| each(&[product(130, 20, q).of(DType::F64)], q)),
     // Every case runs on fewer threads than that and on more.
     ("gemm.few_parts", |q, _| each(&[product(150, 90, 260), product(400, 64, 100).turned(), product(40, 600, 300)], q)),
+    ("gemm.tiny", |q, _| {
+        let shapes = [(q, q, q), (q, 3, 2), (2, q, 5), (3, 4, q), (1, q, q)];
+        let narrow = shapes.iter().flat_map(|&(m, k, n)| {
+            let all = product(m, k, n).batch(70);
+            let half = product(m.div_ceil(2), k.div_ceil(2), n.div_ceil(2)).batch(70);
+            [all.of(DType::BF16), all.of(DType::F16), all.turned().of(DType::BF16), half, half.turned()]
+        });
+        each(&narrow.collect::<Vec<_>>(), q)
+    }),
     ("gemm.batches", |q, _| each(&[product(30, 100, 45).batch(q), product(1, 1000, 130).batch(q).turned()], q)),
     ("gemm.group", |q, _| each(&[product(40, 50, q).turned(), product(40, 50, q).of(DType::BF16)], q)),
     ("gemv.chunk", |q, _| each(&[product(1, 20, q), product(1, 70, q), product(1, 20, q).of(DType::BF16)], q)),

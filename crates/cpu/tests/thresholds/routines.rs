@@ -285,6 +285,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("along.short", |q, _| [vec![40, q], vec![16, q]].map(|s| Case::new(q, one(extremum(1), &[f32s(&s)]))).into()),
     ("running.long", |q, _| runs(q, &[3, q])),
     ("running.many", |q, _| runs(q, &[q, 9000])),
+    ("running.strip", |q, _| {
+        let all = [(vec![30, q], 0), (vec![3, 9, q], 1), (vec![2, 5, 2 * q + 3], 1)];
+        all.map(|(shape, axis)| Case::new(q, one(running(axis), &[f32s(&shape)]))).into()
+    }),
     ("running.turns", |q, _| runs(q, &[q, 37])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
     ("attention.keys", |q, _| attends(q, (10, q), false)),
@@ -381,6 +385,11 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("linalg.slender", |q, _| vec![rebuilt(q, 20 * q, 20), rebuilt(q, 20, 20 * q)]),
     ("linalg.slender_columns", |q, _| vec![rebuilt(q, 3 * q, q), rebuilt(q, q, 3 * q)]),
+    ("linalg.own", |q, round| {
+        let rows = round.divide(q, 8);
+        let g = one(Qr { full: false }, &[f32s(&[3, rows, 8])]);
+        vec![Case { tolerance: 3e-5, ..Case::new(rows * 8, g) }]
+    }),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),

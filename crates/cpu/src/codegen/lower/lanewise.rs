@@ -1,8 +1,8 @@
 //! The lane loop: accesses that no vector instruction covers go element by element through the frame, in lane order.
 
-use super::super::asm::{Alu, Cc};
+use super::super::asm::{Alu, Cc, W};
 use super::super::enc;
-use super::super::inst::{Inst, Mem, Src, V};
+use super::super::inst::{Inst, Mem, Rm, Src, V};
 use super::Lower;
 use ir::DType;
 
@@ -41,6 +41,53 @@ impl Lower<'_> {
         let bits = on.map(|m| self.mask_bits(m));
         self.unit_store(d, v, Mem::frame(DATA), None);
         self.by_lane(d, p, step, bits, false);
+    }
+
+    /// The first lanes from elements of 8 or 16 bits that lie so many bytes apart; the others are zero.
+    pub(super) fn insert_lanes(&mut self, d: DType, p: V, step: i32, lanes: usize) -> V {
+        let esize = d.size();
+        // What is adjacent comes together as far as it fills a move.
+        let (mut v, first) = match lanes * esize {
+            8.. if step == esize as i32 => (self.v2(&enc::MOVSD, W::X, Rm::M(Mem::base(p, 0))), 8 / esize),
+            4.. if step == esize as i32 => (self.v2(&enc::MOVSS, W::X, Rm::M(Mem::base(p, 0))), 4 / esize),
+            _ => (self.r64(0), 0),
+        };
+        let enc = if esize == 1 { &enc::PINSRB } else { &enc::PINSRW };
+        for i in first..lanes {
+            v = self.v3i(enc, W::X, v, Rm::M(Mem::base(p, i as i32 * step)), i as u8);
+        }
+        self.widened(d, v)
+    }
+
+    /// The first lanes to elements that lie so many bytes apart.
+    pub(super) fn extract_lanes(&mut self, d: DType, v: V, p: V, step: i32, lanes: usize) {
+        let esize = d.size();
+        if esize >= 4 {
+            self.unit_store(d, v, Mem::frame(DATA), None);
+            for i in 0..lanes as i32 {
+                let t = self.gpr();
+                self.load_gpr(t, Mem::frame(DATA + i * esize as i32), esize as u8);
+                self.store_gpr(t, Mem::base(p, i * step), esize as u8);
+            }
+            return;
+        }
+        let v = self.packed(d, v);
+        let first = match lanes * esize {
+            8.. if step == esize as i32 => {
+                self.store_vec(&enc::MOVSD_ST, W::X, v, Mem::base(p, 0));
+                8 / esize
+            }
+            4.. if step == esize as i32 => {
+                self.store_vec(&enc::MOVSS_ST, W::X, v, Mem::base(p, 0));
+                4 / esize
+            }
+            _ => 0,
+        };
+        let enc = if esize == 1 { &enc::PEXTRB_ST } else { &enc::PEXTRW_ST };
+        for i in first..lanes {
+            let (mem, imm) = (Mem::base(p, i as i32 * step), Some(i as u8));
+            self.emit(Inst::Store { enc, w: W::X, src: v, mem, mask: V::NONE, imm });
+        }
     }
 
     pub(super) fn by_lane(&mut self, d: DType, p: V, step: Step, bits: Option<V>, load: bool) {

@@ -98,7 +98,13 @@ impl Lower<'_> {
     fn lane_load(&mut self, d: DType, buf: Buf, index: &Index, on: Option<V>, u: usize) -> V {
         let esize = d.size() as i32;
         let mem = self.address(Some(buf), index);
-        match self.access(index) {
+        let access = self.access(index);
+        if let Some((step, lanes)) = self.known_lanes(d, access, on).filter(|_| esize < 4) {
+            let p = self.pointer(mem.plus(0));
+            let p = self.offset_pointer(p, (u * self.lanes) as i64 * step);
+            return self.insert_lanes(d, p, step as i32, lanes);
+        }
+        match access {
             Access::Stride(1) => {
                 let mem = mem.plus((u * self.lanes) as i32 * esize);
                 if self.masks_natively(d) || on.is_none() {
@@ -175,6 +181,18 @@ impl Lower<'_> {
                 }
             }
         }
+    }
+
+    /// Of an access that no vector instruction covers: how many bytes lanes are apart, and how many are on, if both are known.
+    fn known_lanes(&self, d: DType, access: Access, on: Option<V>) -> Option<(i64, usize)> {
+        let Access::Stride(s) = access else { return None };
+        let lanes = match on {
+            None if s != 1 => self.l,
+            Some(_) if on == self.tail => self.tail_lanes?,
+            _ => return None,
+        };
+        let step = s.checked_mul(d.size() as i64)?;
+        (!self.wide_target() && step.unsigned_abs() < 1 << 24).then_some((step, lanes))
     }
 
     /// Whether lanes so many elements apart are picked from whole vectors, which beats gathering them.
@@ -261,7 +279,15 @@ impl Lower<'_> {
         let esize = d.size() as i32;
         let mem = self.address(Some(buf), index);
         let native = self.masks_natively(d) || on.is_none();
-        match self.access(index) {
+        let access = self.access(index);
+        if let Some((step, lanes)) =
+            self.known_lanes(d, access, on).filter(|&(step, _)| esize < 4 || step != esize as i64)
+        {
+            let p = self.pointer(mem);
+            let p = self.offset_pointer(p, (u * self.lanes) as i64 * step);
+            return self.extract_lanes(d, v, p, step as i32, lanes);
+        }
+        match access {
             Access::Stride(1) if native => self.unit_store(d, v, mem.plus((u * self.lanes) as i32 * esize), on),
             Access::Stride(s) => {
                 let p = self.pointer(mem);

@@ -64,6 +64,7 @@ pub(crate) fn lower(k: &Kernel, target: Target) -> Code {
         unroll: 1,
         l: 1,
         tail: None,
+        tail_lanes: None,
         vector: None,
         args: [V::NONE; 4],
         sizes: FxHashMap::default(),
@@ -149,6 +150,8 @@ pub(crate) struct Lower<'a> {
     pub(crate) l: usize,
     /// Which lanes are on in the loop's last, partial iteration.
     tail: Option<V>,
+    /// How many those are, if that is known.
+    tail_lanes: Option<usize>,
     vector: Option<VectorCx>,
     /// `bufs`, `sizes`, `begin`, `end`.
     args: [V; 4],

@@ -6,19 +6,24 @@ use super::super::inst::{Class, Inst, Mem, V};
 use super::Lower;
 use ir::DType;
 
+/// The instruction that makes lanes of adjacent elements.
+fn lanes_of(d: DType) -> &'static enc::Enc {
+    match d {
+        DType::F32 | DType::I32 | DType::U32 => &enc::MOVUPS,
+        DType::F64 | DType::I64 | DType::U64 => &enc::MOVUPD,
+        DType::I8 => &enc::PMOVSXBD,
+        DType::U8 | DType::Bool | DType::F8E4M3 | DType::F8E5M2 => &enc::PMOVZXBD,
+        DType::I16 => &enc::PMOVSXWD,
+        DType::U16 | DType::BF16 => &enc::PMOVZXWD,
+        DType::F16 => &enc::CVTPH2PS,
+    }
+}
+
 impl Lower<'_> {
     /// Adjacent elements into lanes; a mask only where `masks_natively`.
     pub(super) fn unit_load(&mut self, d: DType, mem: Mem, on: Option<V>) -> V {
         let w = self.w(d);
-        let enc = match d {
-            DType::F32 | DType::I32 | DType::U32 => &enc::MOVUPS,
-            DType::F64 | DType::I64 | DType::U64 => &enc::MOVUPD,
-            DType::I8 => &enc::PMOVSXBD,
-            DType::U8 | DType::Bool | DType::F8E4M3 | DType::F8E5M2 => &enc::PMOVZXBD,
-            DType::I16 => &enc::PMOVSXWD,
-            DType::U16 | DType::BF16 => &enc::PMOVZXWD,
-            DType::F16 => &enc::CVTPH2PS,
-        };
+        let enc = lanes_of(d);
         let v = self.vec();
         match on {
             Some(m) if !self.wide_target() => {
@@ -35,14 +40,9 @@ impl Lower<'_> {
         self.unpack(d, v)
     }
 
-    /// 16-bit lanes, adjacent in the low half of a register, to the form in which values are held.
+    /// 8- and 16-bit lanes, adjacent in the low part of a register, to the form in which values are held.
     pub(super) fn widened(&mut self, d: DType, v: V) -> V {
-        let enc = match d {
-            DType::F16 => &enc::CVTPH2PS,
-            DType::I16 => &enc::PMOVSXWD,
-            _ => &enc::PMOVZXWD,
-        };
-        let v = self.v2(enc, self.w32(), v);
+        let v = self.v2(lanes_of(d), self.w32(), v);
         self.unpack(d, v)
     }
 
@@ -138,7 +138,19 @@ impl Lower<'_> {
             let enc = if d.size() == 1 { &enc::PMOVDB } else { &enc::PMOVDW };
             return store(self, enc, w, v, mask, None);
         }
+        let v = self.narrowed(d, v);
+        let enc = match d.size() * self.l {
+            4 => &enc::MOVSS_ST,
+            8 => &enc::MOVSD_ST,
+            _ => &enc::MOVUPS_ST,
+        };
+        store(self, enc, W::X, v, V::NONE, None);
+    }
+
+    /// Raw bits in 32-bit lanes to adjacent elements of 8 or 16 bits, where there is no instruction for it.
+    fn narrowed(&mut self, d: DType, v: V) -> V {
         // Gather the low bytes of each 128-bit half, then join the halves.
+        let w = self.w(d);
         let order: [u8; 8] =
             if d.size() == 1 { [0, 4, 8, 12, 0x80, 0x80, 0x80, 0x80] } else { [0, 1, 4, 5, 8, 9, 12, 13] };
         let mut b = [0x80u8; 64];
@@ -148,16 +160,22 @@ impl Lower<'_> {
         let shuffle = self.const_reg(super::Const::Whole(b));
         let v = self.v3(&enc::PSHUFB, w, v, shuffle);
         if w == W::X {
-            let enc = if d.size() == 1 { &enc::MOVSS_ST } else { &enc::MOVSD_ST };
-            return store(self, enc, W::X, v, V::NONE, None);
+            return v;
         }
         if d.size() == 1 {
             let high = self.v2i(&enc::EXTRACTF128, W::Y, v, 1);
-            let v = self.v3(&enc::PUNPCKLDQ, W::X, v, high);
-            store(self, &enc::MOVSD_ST, W::X, v, V::NONE, None);
+            self.v3(&enc::PUNPCKLDQ, W::X, v, high)
         } else {
-            let v = self.v2i(&enc::PERMQ_I, W::Y, v, 0x08);
-            store(self, &enc::MOVUPS_ST, W::X, v, V::NONE, None);
+            self.v2i(&enc::PERMQ_I, W::Y, v, 0x08)
         }
+    }
+
+    /// The form held in lanes to adjacent elements of 8 or 16 bits in the low part of a register.
+    pub(super) fn packed(&mut self, d: DType, v: V) -> V {
+        if d == DType::F16 {
+            return self.v2i(&enc::CVTPS2PH, self.w(d), v, 0);
+        }
+        let v = self.pack(d, v);
+        self.narrowed(d, v)
     }
 }

@@ -166,8 +166,10 @@ impl Lower<'_> {
             }
         };
         self.tail = Some(mask);
+        self.tail_lanes = if let Count::Const(n) = rest { Some(n as usize) } else { None };
         self.iteration(l, 1);
         self.tail = None;
+        self.tail_lanes = None;
     }
 
     fn iteration(&mut self, l: &Loop, unroll: usize) {

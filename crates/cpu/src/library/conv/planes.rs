@@ -112,6 +112,9 @@ impl Planes {
                 if self.isa == Isa::Avx512 && self.cols.step <= 2 && self.width <= MASKED {
                     return self.write_masked(x, at, to);
                 }
+                if self.isa != Isa::Portable && self.cols.step == 1 && self.width <= MASKED {
+                    return self.write_vectors(x, at, to);
+                }
                 if self.isa != Isa::Portable {
                     return wide(self, x, at, to);
                 }
@@ -174,6 +177,53 @@ impl Planes {
                     if parts[1] {
                         let own = _mm512_permutex2var_ps(low, odd, high);
                         _mm512_mask_storeu_ps(line.add(self.part + v * LANES), writes[v], own);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same for machines whose masked stores are slow: a vector goes beyond its line, which the next line overwrites. Steps of one.
+    ///
+    /// # Safety
+    /// As for [`Planes::write`]; the machine has AVX2.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn write_vectors(&self, x: *const f32, (row, col): (usize, usize), to: *mut f32) {
+        use std::arch::x86_64::*;
+        const LANES: usize = 8;
+        let (rows, cols) = (&self.rows, &self.cols);
+        let down = rows.step;
+        let first = (row * down) as i64 - rows.low;
+        let left = col as i64 - cols.low;
+        let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        let lanes = |begin: i64, end: i64| {
+            let [begin, end] = [begin, end].map(|x| _mm256_set1_epi32(x.clamp(0, LANES as i64) as i32));
+            _mm256_andnot_si256(_mm256_cmpgt_epi32(begin, lane), _mm256_cmpgt_epi32(end, lane))
+        };
+        let vectors = self.width.div_ceil(LANES);
+        let mut reads = [_mm256_setzero_si256(); MASKED / LANES];
+        for (v, read) in reads.iter_mut().enumerate().take(vectors) {
+            let place = left + (v * LANES) as i64;
+            *read = lanes(-place, cols.base as i64 - place);
+        }
+        for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+            let source = first + r as i64;
+            let there = (0..rows.base as i64).contains(&source);
+            let (part, line) = (to.wrapping_add(r % down * self.part), r / down * self.width);
+            let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
+            for (v, &read) in reads[..vectors].iter().enumerate() {
+                let at = line + v * LANES;
+                // SAFETY: lanes outside of the input are not read, those beyond a part not written; the caller vouches for the plane and for room.
+                unsafe {
+                    let own = match there {
+                        true => _mm256_maskload_ps(from.wrapping_add(v * LANES), read),
+                        false => _mm256_setzero_ps(),
+                    };
+                    if at + LANES <= self.part {
+                        _mm256_storeu_ps(part.add(at), own);
+                    } else {
+                        _mm256_maskstore_ps(part.add(at), lanes(0, (self.width - v * LANES) as i64), own);
                     }
                 }
             }

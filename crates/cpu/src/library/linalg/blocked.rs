@@ -284,18 +284,8 @@ impl Running<'_> {
                 }
             }
             Turn::Block(block) if op.left => {
-                let diagonal = a.as_ptr().wrapping_add(block.start * (n + 1));
-                let (step, next) = if op.transpose { (1, n) } else { (n, 1) };
                 let rows = b.as_mut_ptr().wrapping_add(block.start * cols);
-                let triangle = Triangle {
-                    diagonal,
-                    row: step,
-                    col: next,
-                    count: block.len(),
-                    unit: op.unit,
-                    forward: op.lower != op.transpose,
-                };
-                self.strips(triangle, rows, cols, cols);
+                self.strips(Triangle::of(op, a, n, block), rows, cols, cols);
             }
             Turn::Block(block) => factor::solve_right(op, a, n, block, b),
         });

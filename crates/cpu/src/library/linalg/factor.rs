@@ -15,8 +15,35 @@ const NARROW: usize = 8;
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
 #[inline(always)]
 pub(super) fn cholesky<T: Real>(a: &mut [T], n: usize) {
-    if !cholesky_panel(a, n, 0..n) {
+    let panel = |from: usize| {
+        let columns = from..(from + BLOCK).min(n);
+        less_known(a, n, columns.clone());
+        cholesky_panel(a, n, columns)
+    };
+    if !(0..n).step_by(BLOCK).all(panel) {
         (0..n * n).for_each(|k| a[k] = if k / n >= k % n { T::NAN } else { T::ZERO });
+    }
+}
+
+/// Subtracts what the columns before some of the lower factor say of these, at most a block: a row at a time, all of its columns together.
+#[inline(always)]
+fn less_known<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) {
+    let (from, w) = (columns.start, columns.len());
+    // The block's own rows, turned, some of their columns at a time.
+    let mut turned = [[T::ZERO; BLOCK]; BLOCK];
+    for known in (0..from).step_by(BLOCK) {
+        for (k, line) in turned.iter_mut().enumerate() {
+            (0..w).for_each(|j| line[j] = a[(from + j) * n + known + k]);
+        }
+        for row in a[from * n..].chunks_exact_mut(n) {
+            let mut sums = [T::ZERO; BLOCK];
+            for (x, line) in row[known..known + BLOCK].iter().zip(&turned) {
+                for j in 0..BLOCK {
+                    sums[j] += *x * line[j];
+                }
+            }
+            row[columns.clone()].iter_mut().zip(sums).for_each(|(x, sum)| *x -= sum);
+        }
     }
 }
 
@@ -366,6 +393,9 @@ pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T]
     let (sums, rest) = rest.split_at_mut(most);
     let (v, room) = rest.split_at_mut(most);
     let steps = m.min(n);
+    if columns == n && n <= m {
+        return tall_qr(isa, a, (m, n), q, &mut tau[..n], &mut room[..m * n]);
+    }
     qr_panel(isa, a, m, n, 0..steps, tau, room);
     if steps < n {
         for k in 0..steps {
@@ -381,6 +411,23 @@ pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T]
         v[k] = T::ONE;
         (k + 1..m).for_each(|i| v[i] = a[i * n + k]);
         reflect(q, columns, k..m, k..columns, tau[k], v, sums);
+    }
+}
+
+/// The same of a matrix with no more columns than rows and of as many columns of Q, which lie one after the other meanwhile.
+#[inline(always)]
+fn tall_qr<T: Real>(isa: Isa, a: &mut [T], (m, n): (usize, usize), q: &mut [T], tau: &mut [T], room: &mut [T]) {
+    for (i, row) in a.chunks_exact(n.max(1)).enumerate() {
+        row.iter().enumerate().for_each(|(j, x)| room[j * m + i] = *x);
+    }
+    tau.fill(T::ZERO);
+    lines::qr_columns(isa, room, m, tau);
+    for j in 0..n {
+        (0..=j).for_each(|i| a[i * n + j] = room[j * m + i]);
+    }
+    lines::q_columns(isa, room, m, tau);
+    for (i, row) in q.chunks_exact_mut(n.max(1)).enumerate() {
+        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * m + i]);
     }
 }
 

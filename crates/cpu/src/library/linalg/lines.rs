@@ -3,6 +3,8 @@
 use super::{Real, factor};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Float, Vector};
+use ir::ops::TriangularSolve;
+use std::ops::Range;
 
 /// Lines that are gone through together.
 const AT_ONCE: usize = 4;
@@ -173,16 +175,39 @@ unsafe fn qr_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, t
         if factor == V::Elem::ZERO {
             continue;
         }
-        let (v, len) = (own[1..].as_ptr(), own.len() - 1);
-        for column in others.chunks_exact_mut(height) {
-            let (first, below) = column[k..].split_first_mut().expect("a row for each reflection");
-            // SAFETY: as many elements as the vector has; the caller vouches for the instruction set.
-            unsafe {
-                let along = factor * (*first + dot_of::<V>(v, below.as_ptr(), len));
-                *first -= along;
-                axpy_of::<V>(-along, v, below.as_mut_ptr(), len);
-            }
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe { reflect_of::<V>(&own[1..], factor, others, height) };
+    }
+}
+
+/// Applies a reflection, whose vector is 1 and then `v`, to the ends of columns of `height`.
+#[inline(always)]
+unsafe fn reflect_of<V: Vector<Elem: Real>>(v: &[V::Elem], factor: V::Elem, columns: &mut [V::Elem], height: usize) {
+    let k = height - v.len() - 1;
+    for column in columns.chunks_exact_mut(height) {
+        let (first, below) = column[k..].split_first_mut().expect("a row for each reflection");
+        // SAFETY: as many elements as the vector has; the caller vouches for the instruction set.
+        unsafe {
+            let along = factor * (*first + dot_of::<V>(v.as_ptr(), below.as_ptr(), v.len()));
+            *first -= along;
+            axpy_of::<V>(-along, v.as_ptr(), below.as_mut_ptr(), v.len());
         }
+    }
+}
+
+/// The columns of Q in place of the reflections that [`qr_of`] leaves, the last one first.
+#[inline(always)]
+unsafe fn q_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, tau: &[V::Elem]) {
+    for (k, &factor) in tau.iter().enumerate().take(height).rev() {
+        let (before, others) = columns.split_at_mut((k + 1) * height);
+        let (above, own) = before[k * height..].split_at_mut(k);
+        if factor != V::Elem::ZERO {
+            // SAFETY: the caller vouches for the instruction set.
+            unsafe { reflect_of::<V>(&own[1..], factor, others, height) };
+        }
+        above.fill(V::Elem::ZERO);
+        own[0] = V::Elem::ONE - factor;
+        own[1..].iter_mut().for_each(|x| *x *= -factor);
     }
 }
 
@@ -197,6 +222,15 @@ pub(super) struct Triangle<T> {
     pub(super) unit: bool,
     /// It is a lower one.
     pub(super) forward: bool,
+}
+
+impl<T> Triangle<T> {
+    /// That of a block on the diagonal of a matrix of order `n`, as a solution reads it.
+    pub(super) fn of(op: TriangularSolve, a: &[T], n: usize, block: Range<usize>) -> Triangle<T> {
+        let (row, col) = if op.transpose { (1, n) } else { (n, 1) };
+        let diagonal = a.as_ptr().wrapping_add(block.start * (n + 1));
+        Triangle { diagonal, row, col, count: block.len(), unit: op.unit, forward: op.lower != op.transpose }
+    }
 }
 
 /// Vectors of columns that are solved for together.
@@ -219,14 +253,15 @@ unsafe fn solve_of<V: Vector<Elem: Real>>(t: Triangle<V::Elem>, rows: *mut V::El
                 },
             );
         }
-        each::<V>(width - whole, |k, n| {
-            let strip = rows.add(whole + k);
+        // Not by `each`: a closure so large is a function of its own, which would not have the vectors.
+        for c in (whole..width).step_by(V::LANES) {
+            let (strip, n) = (rows.add(c), V::LANES.min(width - c));
             solve_vectors::<V, 1>(
                 t,
                 |i, _| load::<V>(strip.add(i * step), n),
                 |i, _, v| store(v, strip.add(i * step), n),
             );
-        });
+        }
     }
 }
 
@@ -314,6 +349,10 @@ on_machine!(
 on_machine!(
     /// Reflections of columns of `height` that lie one after the other; see [`factor::qr_panel`].
     qr_columns, qr_of, (columns: &mut [T], height: usize, tau: &mut [T])
+);
+on_machine!(
+    /// The columns of Q in place of the reflections that [`qr_columns`] leaves.
+    q_columns, q_of, (columns: &mut [T], height: usize, tau: &[T])
 );
 on_machine!(
     /// Solves for `width` columns of rows that are `step` apart, which are there and nobody else's.

@@ -1,4 +1,4 @@
-//! Factorisations of matrices, each matrix of a batch for itself: small ones in f64, large ones of f32 in f32.
+//! Factorisations of matrices, each matrix of a batch for itself: the smallest in f64, others of f32 in f32, but for eigenvalues and singular values.
 //!
 //! The algorithms are the classical ones, written so that inner loops run along rows; large matrices are cut into blocks,
 //! and almost all of the work is products of those. (`faer` takes more than two minutes to build, and everybody would
@@ -23,8 +23,10 @@ use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use blocked::{Products, Running};
 use compiler::Result;
+
 use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
 use ir::{DType, Op, Type};
+use lines::Triangle;
 use real::Real;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -58,12 +60,15 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             slender::COLUMNS,
             "columns of a slender matrix: from here singular vectors come from a QR factorisation's",
         ),
+        Threshold::new("linalg.own", OWN, "elements of an f32 matrix: from here it is factored in f32"),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
 
 /// Tall matrices that are cut into blocks one after the other; of more, each is for one thread.
 const FEW: usize = 4;
+/// Elements of a matrix from which on it is factored in its own type, if that takes no iterations. Smaller ones gain nothing.
+const OWN: usize = 400;
 /// Rows up to which f32 can number them.
 const NUMBERED: usize = 1 << 24;
 
@@ -142,7 +147,8 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     // Where products are most of the work they are of the matrix's own type.
     let large = m.min(n) >= blocked::LEAST;
     let tall = matches!(kind, Kind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
-    let own = a.dtype == DType::F32 && (large || tall) && m <= NUMBERED;
+    let direct = !matches!(kind, Kind::Eigh | Kind::Svd { .. }) && m * n >= OWN;
+    let own = a.dtype == DType::F32 && (large || tall || direct) && m <= NUMBERED;
     let sizes = Sizes { kind, batch, args, outs, large, tall };
     Some(if own {
         Box::new(factorisation::<f32>(a.dtype, sizes, machine))
@@ -289,6 +295,10 @@ impl<T: Real> Factorisation<T> {
                     self.read(args[1], index, b);
                     match running {
                         Some(large) => large.solve(op, a, n, b, cols),
+                        None if op.left && n * n >= OWN => {
+                            let triangle = Triangle::of(op, a, n, 0..n);
+                            lines::solve_strip(self.isa, triangle, b.as_mut_ptr(), cols, cols);
+                        }
                         None if op.left => factor::solve_left(op, a, n, 0..n, b, cols),
                         None => factor::solve_right(op, a, n, 0..n, b),
                     }

@@ -3,7 +3,7 @@
 
 use super::blocked::Running;
 use super::sweeps::{self, Sweeps};
-use super::{Real, Workers, axpy, bidiagonal, divide, dot, tridiagonal};
+use super::{Real, Workers, axpy, bidiagonal, divide, dot, lines, slender, tridiagonal};
 
 /// Columns from which singular values come from two diagonals, with their vectors; alone they do from two columns on.
 pub(super) const SINGULAR: usize = 12;
@@ -256,6 +256,16 @@ pub(super) fn svd<T: Real>(
         return s.fill(T::NAN);
     }
     let scale = normalise(a);
+    let (a, m) = if !vectors && running.is_none() && n > 1 && m >= slender::TIMES * n {
+        // The values of its R.
+        lines::qr_columns(workers.isa, a, m, s);
+        for (j, i) in (0..n).flat_map(|j| (0..n).map(move |i| (j, i))) {
+            a[j * n + i] = if i <= j { a[j * m + i] } else { T::ZERO };
+        }
+        (&mut a[..n * n], n)
+    } else {
+        (a, m)
+    };
     if n >= if vectors { SINGULAR } else { 2 } && room.len() >= bidiagonal::room(m, n, running.is_some()) {
         bidiagonal::svd(a, m, n, v, s, room, vectors, workers, running);
         match vectors {

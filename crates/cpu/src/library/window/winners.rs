@@ -60,33 +60,52 @@ impl<T: Element> Line<'_, T> {
     /// Windows meet the row of keys that begins at `start`.
     #[inline(always)]
     unsafe fn row(self, start: usize, values: &mut [T], places: &mut [u32]) {
+        let a = &self.frame.last;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match a.stride {
+                1 if a.base_dilation == 1 => return self.lines::<1>(start, values, places),
+                2 if a.base_dilation == 1 => return self.lines::<2>(start, values, places),
+                _ => {}
+            }
+        }
+        let (row, at) = (self.keys.wrapping_add(start), (start - self.from) as u32);
+        self.frame.along(|o, i| {
+            // SAFETY: `along` gives indices inside the row, which is inside the keys.
+            let key = unsafe { *row.add(i) };
+            meet(&mut values[o], &mut places[o], key, at + i as u32, self.max)
+        });
+    }
+
+    /// The same where windows are `S` elements apart.
+    #[inline(always)]
+    unsafe fn lines<const S: usize>(self, start: usize, values: &mut [T], places: &mut [u32]) {
         let (row, at, max) = (self.keys.wrapping_add(start), (start - self.from) as u32, self.max);
         let a = &self.frame.last;
-        let meet = |value: &mut T, place: &mut u32, key: T, at: u32| {
-            // Without branches, so that this is vectors.
-            let wins = (*place == NONE) | key.beats(*value, max);
-            *value = if wins { key } else { *value };
-            *place = if wins { at } else { *place };
-        };
-        if a.base_dilation != 1 || a.stride != 1 {
-            // SAFETY: `along` gives indices inside the row, which is inside the keys.
-            return self
-                .frame
-                .along(|o, i| meet(&mut values[o], &mut places[o], unsafe { *row.add(i) }, at + i as u32));
-        }
+        let up = |x: i64| (x + S as i64 - 1).div_euclid(S as i64);
         for k in 0..a.window {
             let first = k as i64 * a.window_dilation - a.low;
-            let begin = (-first).clamp(0, a.count as i64);
-            let end = (a.base as i64 - first).clamp(begin, a.count as i64);
-            let (n, first) = ((end - begin) as usize, (first + begin) as usize);
+            let begin = up(-first).clamp(0, a.count as i64);
+            let end = up(a.base as i64 - first).clamp(begin, a.count as i64);
+            let (n, first) = ((end - begin) as usize, first + S as i64 * begin);
             if n == 0 {
                 continue;
             }
-            // SAFETY: these windows meet these elements of the row.
-            let keys = unsafe { std::slice::from_raw_parts(row.add(first), n) };
-            let own = begin as usize..end as usize;
-            let all = values[own.clone()].iter_mut().zip(&mut places[own]).zip(keys).zip(at + first as u32..);
-            all.for_each(|(((value, place), key), at)| meet(value, place, *key, at));
+            let (own, first) = (begin as usize..end as usize, first as usize);
+            let all = values[own.clone()].iter_mut().zip(&mut places[own]).enumerate();
+            for (j, (value, place)) in all {
+                // SAFETY: these windows meet these elements of the row.
+                let key = unsafe { *row.add(first + S * j) };
+                meet(value, place, key, at + (first + S * j) as u32, max);
+            }
         }
     }
+}
+
+/// A key comes by: without branches, so that this is vectors.
+#[inline(always)]
+fn meet<T: Element>(value: &mut T, place: &mut u32, key: T, at: u32, max: bool) {
+    let wins = (*place == NONE) | key.beats(*value, max);
+    *value = if wins { key } else { *value };
+    *place = if wins { at } else { *place };
 }

@@ -1,0 +1,127 @@
+//! Products of matrices of a few elements, one by one. Packing, or tiles of which most is not there, would take far longer than that.
+
+use super::kernel::HasKernels;
+use super::problem::{Layout, Operand, Output, Problem, Source, Target};
+use super::run::Run;
+use crate::thresholds::Threshold;
+use half::{bf16, f16};
+use ir::DType;
+use std::ops::Range;
+
+/// Rows, columns and depth of 16-bit floats, at most. Those of f32, which are multiplied where they lie, gain up to half of that.
+pub(super) const TINY: usize = 8;
+
+pub(super) const THRESHOLDS: &[Threshold] =
+    &[Threshold::new("gemm.tiny", TINY, "rows, columns and depth of 16-bit floats: up to here they go one by one")];
+
+/// Whether a product is one of these.
+pub(super) fn fits(p: &Problem) -> bool {
+    let memory = |s: Source| matches!(s, Source::Memory(_));
+    let most = match p.dtype {
+        DType::BF16 | DType::F16 => TINY,
+        DType::F32 => TINY / 2,
+        _ => 0,
+    };
+    p.m.max(p.n).max(p.k) <= most && memory(p.a) && memory(p.b) && matches!(p.c, Target::Memory { .. })
+}
+
+/// A float that is summed in f32.
+trait Narrow: Copy {
+    fn wide(self) -> f32;
+    fn of(x: f32) -> Self;
+}
+
+impl Narrow for bf16 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn of(x: f32) -> bf16 {
+        bf16::from_f32(x)
+    }
+}
+
+impl Narrow for f16 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn of(x: f32) -> f16 {
+        f16::from_f32(x)
+    }
+}
+
+impl Narrow for f32 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        x
+    }
+}
+
+/// Where an element is from the first one.
+fn at(l: &Layout, row: usize, col: usize) -> isize {
+    row as isize * l.row + col as isize * l.col
+}
+
+impl<T: HasKernels> Run<'_, T> {
+    /// Some matrices of the batch, one after another.
+    ///
+    /// # Safety
+    /// As for `Plan::run`.
+    pub(super) unsafe fn tiny(&self, batches: Range<usize>) {
+        // SAFETY: the caller's promise; the dtype is that of the operands.
+        unsafe {
+            match self.plan.problem.dtype {
+                DType::BF16 => self.tiny_of::<bf16>(batches),
+                DType::F32 => self.tiny_of::<f32>(batches),
+                _ => self.tiny_of::<f16>(batches),
+            }
+        }
+    }
+
+    unsafe fn tiny_of<N: Narrow>(&self, batches: Range<usize>) {
+        let p = &self.plan.problem;
+        let (Operand::Memory(a), Operand::Memory(b), Output::Memory(c)) = (self.a.operand, self.b.operand, self.out)
+        else {
+            return;
+        };
+        let Target::Memory { dtype, layout, accumulate } = p.c else { return };
+        let (m, n, k) = (p.m.min(TINY), p.n.min(TINY), p.k.min(TINY));
+        let alpha = p.alpha as f32;
+        for batch in batches {
+            let [la, lb, lc] = [&self.a.layout, &self.b.layout, &layout].map(|l| (l, p.batch_offset(l, batch)));
+            let mut rows = [[0f32; TINY]; TINY];
+            // SAFETY: the caller of `Plan::run` vouches for operands and result.
+            unsafe {
+                let a = a.cast::<N>().offset(la.1);
+                let b = b.cast::<N>().offset(lb.1);
+                for r in 0..k {
+                    let mut line = [0f32; TINY];
+                    (0..n).for_each(|j| line[j] = (*b.offset(at(lb.0, r, j))).wide());
+                    for (i, row) in rows.iter_mut().enumerate().take(m) {
+                        let x = (*a.offset(at(la.0, i, r))).wide();
+                        (0..TINY).for_each(|j| row[j] += x * line[j]);
+                    }
+                }
+                for (i, row) in rows.iter().enumerate().take(m) {
+                    for (j, x) in row.iter().enumerate().take(n) {
+                        let (x, to) = (x * alpha, lc.1 + at(lc.0, i, j));
+                        if dtype == DType::F32 {
+                            let to = c.cast::<f32>().offset(to);
+                            *to = if accumulate { *to + x } else { x };
+                        } else {
+                            let to = c.cast::<N>().offset(to);
+                            *to = N::of(if accumulate { (*to).wide() + x } else { x });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
