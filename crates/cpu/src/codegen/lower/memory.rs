@@ -103,6 +103,8 @@ impl Lower<'_> {
                 let mem = mem.plus((u * self.lanes) as i32 * esize);
                 if self.masks_natively(d) || on.is_none() {
                     self.unit_load(d, mem, on)
+                } else if let Some(n) = self.few(on) {
+                    self.few_load(d, mem, n)
                 } else {
                     let p = self.pointer(mem);
                     self.load_by_lane(d, p, Step::Const(esize as i64), on)
@@ -262,6 +264,10 @@ impl Lower<'_> {
         let mem = self.address(Some(buf), index);
         let native = self.masks_natively(d) || on.is_none();
         match self.access(index) {
+            Access::Stride(1) if self.few(on).is_some() => {
+                let n = self.few(on).unwrap_or(0);
+                self.few_store(d, v, mem.plus((u * self.lanes) as i32 * esize), n);
+            }
             Access::Stride(1) if native => self.unit_store(d, v, mem.plus((u * self.lanes) as i32 * esize), on),
             Access::Stride(s) => {
                 let p = self.pointer(mem);

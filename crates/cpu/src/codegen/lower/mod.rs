@@ -12,6 +12,7 @@ mod address;
 mod arith;
 mod convert;
 mod divide;
+mod few;
 mod fp8;
 mod index;
 mod instructions;
@@ -64,6 +65,7 @@ pub(crate) fn lower(k: &Kernel, target: Target) -> Code {
         unroll: 1,
         l: 1,
         tail: None,
+        rest: None,
         vector: None,
         args: [V::NONE; 4],
         sizes: FxHashMap::default(),
@@ -149,6 +151,8 @@ pub(crate) struct Lower<'a> {
     pub(crate) l: usize,
     /// Which lanes are on in the loop's last, partial iteration.
     tail: Option<V>,
+    /// How many those are, if known.
+    rest: Option<usize>,
     vector: Option<VectorCx>,
     /// `bufs`, `sizes`, `begin`, `end`.
     args: [V; 4],

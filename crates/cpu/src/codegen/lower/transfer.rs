@@ -35,11 +35,13 @@ impl Lower<'_> {
         self.unpack(d, v)
     }
 
-    /// 16-bit lanes, adjacent in the low half of a register, to the form in which values are held.
+    /// Elements of 1 or 2 bytes, adjacent in a register's first part, to the form in which values are held.
     pub(super) fn widened(&mut self, d: DType, v: V) -> V {
         let enc = match d {
             DType::F16 => &enc::CVTPH2PS,
             DType::I16 => &enc::PMOVSXWD,
+            DType::I8 => &enc::PMOVSXBD,
+            _ if d.size() == 1 => &enc::PMOVZXBD,
             _ => &enc::PMOVZXWD,
         };
         let v = self.v2(enc, self.w32(), v);
@@ -138,6 +140,27 @@ impl Lower<'_> {
             let enc = if d.size() == 1 { &enc::PMOVDB } else { &enc::PMOVDW };
             return store(self, enc, w, v, mask, None);
         }
+        let v = self.joined(d, v);
+        let enc = match self.l * d.size() {
+            4 => &enc::MOVSS_ST,
+            8 => &enc::MOVSD_ST,
+            _ => &enc::MOVUPS_ST,
+        };
+        store(self, enc, W::X, v, V::NONE, None);
+    }
+
+    /// AVX2: the form held in lanes to adjacent elements of 1 or 2 bytes.
+    pub(super) fn packed(&mut self, d: DType, v: V) -> V {
+        if d == DType::F16 {
+            return self.v2i(&enc::CVTPS2PH, self.w32(), v, 0);
+        }
+        let v = self.pack(d, v);
+        self.joined(d, v)
+    }
+
+    /// AVX2: raw bits in 32-bit lanes to adjacent ones.
+    fn joined(&mut self, d: DType, v: V) -> V {
+        let w = self.w32();
         // Gather the low bytes of each 128-bit half, then join the halves.
         let order: [u8; 8] =
             if d.size() == 1 { [0, 4, 8, 12, 0x80, 0x80, 0x80, 0x80] } else { [0, 1, 4, 5, 8, 9, 12, 13] };
@@ -148,16 +171,12 @@ impl Lower<'_> {
         let shuffle = self.const_reg(super::Const::Whole(b));
         let v = self.v3(&enc::PSHUFB, w, v, shuffle);
         if w == W::X {
-            let enc = if d.size() == 1 { &enc::MOVSS_ST } else { &enc::MOVSD_ST };
-            return store(self, enc, W::X, v, V::NONE, None);
-        }
-        if d.size() == 1 {
+            v
+        } else if d.size() == 1 {
             let high = self.v2i(&enc::EXTRACTF128, W::Y, v, 1);
-            let v = self.v3(&enc::PUNPCKLDQ, W::X, v, high);
-            store(self, &enc::MOVSD_ST, W::X, v, V::NONE, None);
+            self.v3(&enc::PUNPCKLDQ, W::X, v, high)
         } else {
-            let v = self.v2i(&enc::PERMQ_I, W::Y, v, 0x08);
-            store(self, &enc::MOVUPS_ST, W::X, v, V::NONE, None);
+            self.v2i(&enc::PERMQ_I, W::Y, v, 0x08)
         }
     }
 }

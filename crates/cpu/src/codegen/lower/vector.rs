@@ -166,8 +166,9 @@ impl Lower<'_> {
             }
         };
         self.tail = Some(mask);
+        self.rest = if let Count::Const(n) = rest { Some(n as usize) } else { None };
         self.iteration(l, 1);
-        self.tail = None;
+        (self.tail, self.rest) = (None, None);
     }
 
     fn iteration(&mut self, l: &Loop, unroll: usize) {
