@@ -80,6 +80,7 @@ pub(crate) enum Cc {
 #[repr(u8)]
 pub(crate) enum Alu {
     Add = 0,
+    Or = 1,
     And = 4,
     Sub = 5,
     Cmp = 7,

@@ -425,7 +425,11 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         };
         vec![of(DType::F32, DType::I32), of(DType::I32, DType::I64)]
     }),
-    ("rearrange.tile", |q, round| {
+    ("rearrange.tile", |q, _| {
+        let dtypes = [DType::U8, DType::I16, DType::F32, DType::I64];
+        [[2, q, 90], [2, 90, q], [2, q, q], [2, q, 2 * q + 1]].iter().flat_map(|s| exchanged(q, s, &dtypes)).collect()
+    }),
+    ("rearrange.block", |q, round| {
         let n = |bytes: usize| round.divide(q, bytes);
         let sizes = [(DType::U8, 1), (DType::F16, 2), (DType::I32, 4), (DType::F64, 8)];
         let shapes = |b: usize| [[2, n(b), 90], [2, 90, n(b)], [2, n(b), n(b)]];

@@ -46,14 +46,9 @@ impl Lower<'_> {
     /// The first lanes from elements of 8 or 16 bits that lie so many bytes apart; the others are zero.
     pub(super) fn insert_lanes(&mut self, d: DType, p: V, step: i32, lanes: usize) -> V {
         let esize = d.size();
-        // What is adjacent comes together as far as it fills a move.
-        let (mut v, first) = match lanes * esize {
-            8.. if step == esize as i32 => (self.v2(&enc::MOVSD, W::X, Rm::M(Mem::base(p, 0))), 8 / esize),
-            4.. if step == esize as i32 => (self.v2(&enc::MOVSS, W::X, Rm::M(Mem::base(p, 0))), 4 / esize),
-            _ => (self.r64(0), 0),
-        };
+        let mut v = self.r64(0);
         let enc = if esize == 1 { &enc::PINSRB } else { &enc::PINSRW };
-        for i in first..lanes {
+        for i in 0..lanes {
             v = self.v3i(enc, W::X, v, Rm::M(Mem::base(p, i as i32 * step)), i as u8);
         }
         self.widened(d, v)
@@ -72,19 +67,8 @@ impl Lower<'_> {
             return;
         }
         let v = self.packed(d, v);
-        let first = match lanes * esize {
-            8.. if step == esize as i32 => {
-                self.store_vec(&enc::MOVSD_ST, W::X, v, Mem::base(p, 0));
-                8 / esize
-            }
-            4.. if step == esize as i32 => {
-                self.store_vec(&enc::MOVSS_ST, W::X, v, Mem::base(p, 0));
-                4 / esize
-            }
-            _ => 0,
-        };
         let enc = if esize == 1 { &enc::PEXTRB_ST } else { &enc::PEXTRW_ST };
-        for i in first..lanes {
+        for i in 0..lanes {
             let (mem, imm) = (Mem::base(p, i as i32 * step), Some(i as u8));
             self.emit(Inst::Store { enc, w: W::X, src: v, mem, mask: V::NONE, imm });
         }

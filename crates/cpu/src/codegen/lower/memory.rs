@@ -109,6 +109,8 @@ impl Lower<'_> {
                 let mem = mem.plus((u * self.lanes) as i32 * esize);
                 if self.masks_natively(d) || on.is_none() {
                     self.unit_load(d, mem, on)
+                } else if let Some(n) = self.few(on) {
+                    self.few_load(d, mem, n)
                 } else {
                     let p = self.pointer(mem);
                     self.load_by_lane(d, p, Step::Const(esize as i64), on)
@@ -187,7 +189,8 @@ impl Lower<'_> {
     fn known_lanes(&self, d: DType, access: Access, on: Option<V>) -> Option<(i64, usize)> {
         let Access::Stride(s) = access else { return None };
         let lanes = match on {
-            None if s != 1 => self.l,
+            _ if s == 1 => return None,
+            None => self.l,
             Some(_) if on == self.tail => self.tail_lanes?,
             _ => return None,
         };
@@ -280,9 +283,10 @@ impl Lower<'_> {
         let mem = self.address(Some(buf), index);
         let native = self.masks_natively(d) || on.is_none();
         let access = self.access(index);
-        if let Some((step, lanes)) =
-            self.known_lanes(d, access, on).filter(|&(step, _)| esize < 4 || step != esize as i64)
-        {
+        if let (Access::Stride(1), Some(n)) = (access, self.few(on)) {
+            return self.few_store(d, v, mem.plus((u * self.lanes) as i32 * esize), n);
+        }
+        if let Some((step, lanes)) = self.known_lanes(d, access, on) {
             let p = self.pointer(mem);
             let p = self.offset_pointer(p, (u * self.lanes) as i64 * step);
             return self.extract_lanes(d, v, p, step as i32, lanes);

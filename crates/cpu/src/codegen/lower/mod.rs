@@ -12,6 +12,7 @@ mod address;
 mod arith;
 mod convert;
 mod divide;
+mod few;
 mod fp8;
 mod index;
 mod instructions;

@@ -34,7 +34,8 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         bytewise::BYTES_LEAST,
         "bytes that are combined: from here whole vectors of them",
     ),
-    Threshold::new("rearrange.tile", tiles::LINE, "bytes of both axes: from here tiles are transposed"),
+    Threshold::new("rearrange.tile", tiles::LEAST, "elements of both axes: from here tiles are transposed"),
+    Threshold::new("rearrange.block", tiles::LINE, "bytes of an axis: beyond, its tiles are gone through in blocks"),
 ];
 
 /// An axis: how many elements, and how far they are apart in operand and result.
@@ -162,7 +163,7 @@ fn choose(m: &Moves) -> Option<Way> {
     if short(other.size) && inner.from == other.size as isize && long(inner.size) {
         return Some(Way::Collect(dense, last));
     }
-    if inner.size * m.bytes >= tiles::LINE && other.size * m.bytes >= tiles::LINE {
+    if inner.size.min(other.size) >= tiles::LEAST {
         return Some(Way::Tiles(last, dense));
     }
     None

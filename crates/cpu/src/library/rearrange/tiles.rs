@@ -9,6 +9,8 @@ use std::ops::Range;
 
 /// Bytes of a block in both directions.
 pub(super) const LINE: usize = 64;
+/// Elements of both axes from which on tiles are transposed.
+pub(super) const LEAST: usize = 8;
 
 /// Elements that are moved, by their size.
 pub(in crate::library) trait Transpose: Copy + Send + Sync + 'static {
@@ -22,6 +24,17 @@ pub(in crate::library) trait Transpose: Copy + Send + Sync + 'static {
     /// Both are good for a tile, and the machine has AVX2.
     #[cfg(target_arch = "x86_64")]
     unsafe fn tile(x: *const Self, from: isize, y: *mut Self, to: isize);
+
+    /// The same for axes shorter than a tile: [`LEAST`] elements in both directions, unless a tile has no more.
+    ///
+    /// # Safety
+    /// As for [`Transpose::tile`].
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn small(x: *const Self, from: isize, y: *mut Self, to: isize) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::tile(x, from, y, to) }
+    }
 }
 
 /// Transposes the part of the operand's dense axis `s`; the result's is `d`.
@@ -38,9 +51,15 @@ pub(in crate::library) unsafe fn transpose<T: Transpose>(
 ) {
     debug_assert!(d.to == 1 && s.from == 1);
     #[cfg(target_arch = "x86_64")]
-    if isa != Isa::Portable && part.len() >= T::TILE {
+    if isa != Isa::Portable {
         // SAFETY: the caller's promise.
-        return unsafe { avx2(x, y, d, s, part) };
+        unsafe {
+            match part.len().min(d.size) {
+                n if n >= T::TILE => return avx2(x, y, d, s, part),
+                n if n >= T::TILE.min(LEAST) => return avx2_small(x, y, d, s, part),
+                _ => {}
+            }
+        }
     }
     let _ = isa;
     for i in part {
@@ -68,22 +87,47 @@ fn tiles(range: Range<usize>, tile: usize, mut f: impl FnMut(usize)) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn avx2<T: Transpose>(x: *const T, y: *mut T, d: Axis, s: Axis, part: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { blocks(x, y, d, s, part, T::TILE, |x, y| T::tile(x, d.from, y, s.to)) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2_small<T: Transpose>(x: *const T, y: *mut T, d: Axis, s: Axis, part: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { blocks(x, y, d, s, part, T::TILE.min(LEAST), |x, y| T::small(x, d.from, y, s.to)) }
+}
+
+/// Goes through blocks by tiles of so many elements in both directions.
+///
+/// # Safety
+/// Operand and result are good for the axes, which are no shorter than a tile.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn blocks<T: Transpose>(
+    x: *const T,
+    y: *mut T,
+    d: Axis,
+    s: Axis,
+    part: Range<usize>,
+    tile: usize,
+    each: impl Fn(*const T, *mut T),
+) {
     let line = LINE / size_of::<T>();
     let mut s0 = part.start;
     while s0 < part.end {
         // What would be left over for less than a tile goes along.
-        let s1 = if part.end - s0 < line + T::TILE { part.end } else { s0 + line };
+        let s1 = if part.end - s0 < line + tile { part.end } else { s0 + line };
         let mut d0 = 0;
         while d0 < d.size {
-            let d1 = if d.size - d0 < line + T::TILE { d.size } else { d0 + line };
-            tiles(s0..s1, T::TILE, |i| {
-                tiles(d0..d1, T::TILE, |j| {
+            let d1 = if d.size - d0 < line + tile { d.size } else { d0 + line };
+            tiles(s0..s1, tile, |i| {
+                tiles(d0..d1, tile, |j| {
                     // SAFETY: both tiles are inside operand and result by the caller's promise.
-                    unsafe {
-                        let x = x.offset(i as isize + j as isize * d.from);
-                        let y = y.offset(i as isize * s.to + j as isize);
-                        T::tile(x, d.from, y, s.to);
-                    }
+                    let (x, y) = unsafe {
+                        (x.offset(i as isize + j as isize * d.from), y.offset(i as isize * s.to + j as isize))
+                    };
+                    each(x, y);
                 });
             });
             d0 = d1;
@@ -123,6 +167,21 @@ mod x86 {
                 let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
                 let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
                 (0..16).for_each(|i| _mm_storeu_si128(y.offset(i as isize * to).cast(), rows[i]));
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn small(x: *const u8, from: isize, y: *mut u8, to: isize) {
+            // SAFETY: the caller vouches for 8 rows of 8 on both sides.
+            unsafe {
+                let row = |i: usize| _mm_loadl_epi64(x.offset(i as isize * from).cast());
+                let pairs: [__m128i; 4] = std::array::from_fn(|i| _mm_unpacklo_epi8(row(i), row(i + 4)));
+                let pairs = halves!(pairs, 4, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
+                let pairs = halves!(pairs, 4, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
+                for (i, pair) in pairs.into_iter().enumerate() {
+                    _mm_storel_epi64(y.offset(2 * i as isize * to).cast(), pair);
+                    _mm_storel_epi64(y.offset((2 * i as isize + 1) * to).cast(), _mm_unpackhi_epi64(pair, pair));
+                }
             }
         }
     }
