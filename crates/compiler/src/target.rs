@@ -103,11 +103,6 @@ pub struct Workers {
     pub block: (i64, i64),
     /// Elements of such a block where each of them runs through a reduction.
     pub block_of_sums: i64,
-    /// Elements up to which rows that are reduced and used again run side by side, one in each lane: of sums and products, and
-    /// of functions.
-    pub short_row: (i64, i64),
-    /// How many rows must do so at least, and how many are in a block.
-    pub abreast: (i64, i64),
     /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
     pub parts: usize,
     /// Lanes of a scan up to which its carries stay in registers through all of time.

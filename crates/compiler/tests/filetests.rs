@@ -37,8 +37,6 @@ static TARGET: Target = Target {
         few_rows: 8,
         block: (512, 8192),
         block_of_sums: 64,
-        short_row: (8, 16),
-        abreast: (8, 128),
         parts: 64,
         scan_lanes: 512,
         scan_block: 1024,

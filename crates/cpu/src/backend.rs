@@ -40,8 +40,6 @@ static TARGET: compiler::Target = compiler::Target {
         few_rows: 8,
         block: (512, 8192),
         block_of_sums: 64,
-        short_row: (8, 16),
-        abreast: (8, 128),
         parts: 64,
         scan_lanes: 512,
         scan_block: 1024,
@@ -107,21 +105,6 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
                 "schedule.block_of_sums",
                 2 * w.block_of_sums as usize,
                 "columns that are summed: from here they have blocks",
-            ),
-            Threshold::new(
-                "schedule.short_row",
-                w.short_row.1 as usize,
-                "elements of a row that is reduced and used again: up to here rows have a lane each",
-            ),
-            Threshold::new(
-                "schedule.short_sums",
-                w.short_row.0 as usize,
-                "the same where there are but sums and products of them",
-            ),
-            Threshold::new(
-                "schedule.abreast",
-                2 * w.abreast.1 as usize,
-                "short rows side by side: beyond, they are cut into blocks",
             ),
             Threshold::new(
                 "schedule.scan_lanes",

@@ -3,17 +3,13 @@
 //! A lowered kernel knows its sizes. What runs once for many shapes is worth more without them, so they become size arguments,
 //! and kernels that differ in nothing else are one piece of machine code:
 //!
-//! - trip counts, strides and offsets. Strides of 0, 1 and −1 stay, because the code generator makes different code for them, and
-//!   so do those between lanes that each have a short row;
+//! - trip counts, strides and offsets. Strides of 0, 1 and −1 stay, because the code generator makes different code for them;
 //! - integers that indices are computed with, unless a vector loop divides by them: a known divisor is many times faster;
 //! - floats of kernels that reduce: a mean multiplies by one over the size.
 
-use compiler::loops::{Atom, Extent, Index, Kernel, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
+use compiler::loops::{Extent, Index, Kernel, LoopKind, Mode, Op, Reg, Size, Stmt};
 use ir::{Binary, DType, Scalar};
 use rustc_hash::FxHashSet;
-
-/// Elements between lanes that stay known: there are few such numbers, and lanes from known places come much faster.
-const SHORT_ROW: i64 = 32;
 
 /// The same kernel with its sizes as arguments, and the sizes.
 pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
@@ -29,7 +25,7 @@ pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
     }
     let mut divisors = FxHashSet::default();
     vector_divisors(&k.body, false, &mut divisors);
-    let mut g = General { sizes: Vec::new(), regs: k.regs, divisors, reduces: reduces(&k.body), lanes: None };
+    let mut g = General { sizes: Vec::new(), regs: k.regs, divisors, reduces: reduces(&k.body) };
     g.block(&mut k.body);
     (Kernel { sizes: g.sizes.len() as u32, regs: g.regs, ..k }, g.sizes)
 }
@@ -56,8 +52,6 @@ struct General {
     regs: Vec<DType>,
     divisors: FxHashSet<Reg>,
     reduces: bool,
-    /// The variable of a vector loop whose lanes have rows of their own.
-    lanes: Option<Var>,
 }
 
 impl General {
@@ -80,12 +74,7 @@ impl General {
             i.offset_args.push(k);
             i.offset = 0;
         }
-        for (atom, s) in &mut i.terms {
-            let row = self.lanes.is_some_and(|v| *atom == Atom::Var(v));
-            if !(row && matches!(s, Size::Const(n) if n.abs() <= SHORT_ROW)) {
-                self.size(s);
-            }
-        }
+        i.terms.iter_mut().for_each(|(_, s)| self.size(s));
     }
 
     /// A number that is given when the kernel runs.
@@ -139,12 +128,7 @@ impl General {
                             self.index(index);
                         }
                     }
-                    let outer = self.lanes;
-                    if l.kind == LoopKind::Vector && reduces(&l.body) {
-                        self.lanes = Some(l.var);
-                    }
                     self.block(&mut l.body);
-                    self.lanes = outer;
                 }
             }
             out.push(s);

@@ -12,7 +12,7 @@ use super::index::{AtomId, AtomKind, Lin, Refine};
 use super::join::joined;
 use super::space::Space;
 use crate::loops::Kernel;
-use crate::target::{Schedule, Target, Workers};
+use crate::target::{Schedule, Target};
 use ir::ops::ReduceKind;
 use ir::{DType, Graph, Shape, Value};
 
@@ -180,9 +180,6 @@ pub(super) struct LoopShape {
     pub(super) vector: Option<usize>,
     /// The vector variable runs in blocks of this size, and the blocks in the parallel loop.
     pub(super) block: Option<i64>,
-    /// Short rows run side by side, one in each lane of the vector, so many to a block: what a row keeps between its loops
-    /// is kept column by column.
-    pub(super) abreast: Option<i64>,
     /// Variables of the reduced axes, in loop order.
     pub(super) cols: Vec<usize>,
     /// A variable that runs inside another one, because every index is affine in both together.
@@ -256,36 +253,23 @@ fn choose_loops(
         if extent_of[v] < 8 { w - 8 } else { w }
     };
     let has_full = stores.iter().any(|s| s.1 == Role::Full);
-    let is_red = |v: usize| space.reduced >> v & 1 == 1;
-    let best =
-        |fits: &dyn Fn(usize) -> bool| alive.iter().copied().filter(|&v| fits(v)).max_by_key(|&v| (weight(v), v));
-    let mut vector = best(&|v| reductions.is_empty() || is_red(v) || !has_full || reductions.len() < 2);
-    let (mut block, mut abreast) = (None, None);
-    if let Schedule::Workers(w) = target.schedule
-        && vector.is_none_or(is_red)
-        && (has_full || reductions.iter().any(|r| r.level > 1))
-        && let Some(v) = best(&|v| !is_red(v)).filter(|&v| extent_of[v] >= w.abreast.0)
-        && let [column] = alive.iter().copied().filter(|&v| is_red(v)).collect::<Vec<_>>()[..]
-        && short_row(g, &all, space.reduced, v, extent_of[column], w)
-    {
-        let (n, most) = (extent_of[v], w.abreast.1);
-        block = if n > 2 * most { divisor_near(n, most) } else { None };
-        if n <= 2 * most || block.is_some() {
-            (vector, abreast) = (Some(v), Some(block.unwrap_or(n)));
-        } else if space.extents[v] == n && cuttable {
-            return Err(Refine::Cut { var: v, at: n - n % most }.into());
-        }
-    }
+    let vector = alive
+        .iter()
+        .copied()
+        .filter(|&v| reductions.is_empty() || space.reduced >> v & 1 == 1 || !has_full || reductions.len() < 2)
+        .max_by_key(|&v| (weight(v), v));
     let total = alive.iter().fold(1i64, |n, &v| n.saturating_mul(extent_of[v]));
     let cost: u64 = stores.iter().map(|s| g.exprs.info(s.2).cost as u64 + 2).sum::<u64>()
         + reductions.iter().map(|r| g.exprs.info(r.operand).cost as u64 + 1).sum::<u64>();
     let work = (total.max(0) as u64).saturating_mul(cost.max(1));
+    let is_red = |v: usize| space.reduced >> v & 1 == 1;
     let rows: Vec<usize> = alive.iter().copied().filter(|&v| !is_red(v) && Some(v) != vector).collect();
     let mut cols: Vec<usize> = alive.iter().copied().filter(|&v| is_red(v) && Some(v) != vector).collect();
     if let Some(v) = vector.filter(|&v| is_red(v)) {
         cols.push(v);
     }
     let (mut parallel, mut serial) = (Vec::new(), rows.clone());
+    let mut block = None;
     match target.schedule {
         // Every row is its own, and so is every element of a vector that carries nothing: how many of them make a block is
         // the grid's business.
@@ -294,7 +278,7 @@ fn choose_loops(
         Schedule::Workers(w) => {
             let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();
             // Too few rows: the vector axis runs in blocks, and those in parallel.
-            if let Some(v) = vector.filter(|&v| row_count < w.few_rows && !is_red(v) && abreast.is_none()) {
+            if let Some(v) = vector.filter(|&v| row_count < w.few_rows && !is_red(v)) {
                 let n = extent_of[v];
                 let (least, most) = w.block;
                 // Half the chunks that rows would make: a block also waits for its first lanes.
@@ -310,28 +294,7 @@ fn choose_loops(
             parallel_rows(&rows, &extent_of, total, (w.chunks, w.chunk_elements), &mut parallel, &mut serial);
         }
     }
-    Ok(LoopShape { parallel, serial, vector, block, abreast, cols, merged, extents: extent_of, work })
-}
-
-/// Whether rows of so many elements are too short for a vector to run along, and better have a lane each, where `v` counts them.
-fn short_row(g: &Generator<'_>, forms: &[&Lin], reduced: u64, v: usize, elements: i64, w: Workers) -> bool {
-    // What costs along a row is the end of each loop; what costs across rows is that lanes are apart in memory. Functions of
-    // elements weigh the first up: the rest of a vector computes them for nothing.
-    let function = |e: ExId| {
-        let costs = match g.exprs.get(e) {
-            Ex::Unary(op, _) => op.cost(),
-            Ex::Binary(op, ..) => op.cost(),
-            _ => 0,
-        };
-        costs > 6 && g.exprs.info(e).vars & reduced != 0
-    };
-    let most = if (0..g.exprs.iter().count() as ExId).any(function) { w.short_row.1 } else { w.short_row.0 };
-    // Lanes whose places must be computed one by one cost more than they save.
-    let plain = |l: &&Lin| {
-        let known = |a: AtomId| matches!(g.atoms.get(a).kind, AtomKind::Var(_)) || g.atoms.get(a).vars >> v & 1 == 0;
-        l.terms.iter().all(|t| known(t.0))
-    };
-    (1..=most).contains(&elements) && forms.iter().all(plain)
+    Ok(LoopShape { parallel, serial, vector, block, cols, merged, extents: extent_of, work })
 }
 
 /// How far a form goes from one value of a variable to the next one, as a rule: quotients stay, and remainders go along.
@@ -449,17 +412,7 @@ fn over_blocks<'a>(
     }
     let work = space.numel().max(0) as u64;
     let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
-    let loops = LoopShape {
-        parallel: vec![],
-        serial: vec![],
-        vector: c,
-        block: None,
-        abreast: None,
-        cols,
-        merged,
-        extents,
-        work,
-    };
+    let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
     Ok((Emitter::new(g, &space, loops, reductions, stores, target), [b, r, c]))
 }
 

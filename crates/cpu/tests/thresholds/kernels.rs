@@ -35,12 +35,8 @@ fn reductions(shape: &[usize], axes: &[usize], dtype: DType) -> Vec<Graph> {
 }
 
 fn softmax(shape: &[usize], axis: usize) -> Graph {
-    softmax_of(DType::F32, shape, axis)
-}
-
-fn softmax_of(dtype: DType, shape: &[usize], axis: usize) -> Graph {
     let mut b = Builder::new();
-    let x = b.input(dtype, shape);
+    let x = b.input(DType::F32, shape);
     let most = b.reduce(ReduceKind::Max, x, &[axis]).unwrap();
     let most = b.unreduce(most, shape, &[axis]).unwrap();
     let d = b.sub(x, most).unwrap();
@@ -49,38 +45,6 @@ fn softmax_of(dtype: DType, shape: &[usize], axis: usize) -> Graph {
     let s = b.unreduce(s, shape, &[axis]).unwrap();
     let y = b.div(e, s).unwrap();
     b.finish(&[y])
-}
-
-/// Rows less their mean, by their length: two reductions, one of which needs the other, and no function but one of a row.
-fn normalised(dtype: DType, shape: &[usize], axis: usize) -> Graph {
-    let mut b = Builder::new();
-    let (x, gain) = (b.input(dtype, shape), b.input(dtype, &shape[axis..=axis]));
-    let sum = b.sum(x, &[axis]).unwrap();
-    let mean = b.scale(sum, 1.0 / shape[axis] as f64).unwrap();
-    let mean = b.unreduce(mean, shape, &[axis]).unwrap();
-    let d = b.sub(x, mean).unwrap();
-    let square = b.mul(d, d).unwrap();
-    let squares = b.sum(square, &[axis]).unwrap();
-    let squares = b.offset(squares, 1.0).unwrap();
-    let by = b.unary(Unary::Rsqrt, squares).unwrap();
-    let by = b.unreduce(by, shape, &[axis]).unwrap();
-    let y = b.mul(d, by).unwrap();
-    let gain = b.broadcast(gain, shape, &[axis]).unwrap();
-    let z = b.mul(y, gain).unwrap();
-    b.finish(&[z, y])
-}
-
-/// So many rows of so many elements, along the last axis and along others.
-fn short_rows(quantity: usize, rows: usize, elements: usize) -> Vec<Case> {
-    let mut all = Vec::new();
-    for d in [DType::F32, DType::F64, DType::BF16, DType::F16] {
-        all.push(softmax_of(d, &[rows, elements], 1));
-        all.push(normalised(d, &[rows, elements], 1));
-        all.push(softmax_of(d, &[2, elements, rows], 1));
-    }
-    all.push(softmax(&[3, rows, elements], 2));
-    all.push(normalised(DType::F32, &[elements, rows], 0));
-    cases(quantity, all)
 }
 
 fn cases(quantity: usize, graphs: Vec<Graph>) -> Vec<Case> {
@@ -272,9 +236,6 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         all.push(Case::new(q, softmax(&[900, q], 0)));
         all
     }),
-    ("schedule.short_row", |q, _| [3, 61, 300, 2048].into_iter().flat_map(|n| short_rows(q, n, q)).collect()),
-    ("schedule.short_sums", |q, _| [3, 61, 300, 2048].into_iter().flat_map(|n| short_rows(q, n, q)).collect()),
-    ("schedule.abreast", |q, _| [2, 5, 8, 19].into_iter().flat_map(|n| short_rows(q, q, n)).collect()),
     ("schedule.scan_lanes", scan),
     ("sums.vector_block", |q, _| {
         let mut all = cases(q, reductions(&[40, q], &[1], DType::F32));

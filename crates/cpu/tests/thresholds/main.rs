@@ -135,7 +135,6 @@ fn every_case_belongs_to_a_threshold() {
 
 /// Sizes that are no thresholds, with the reason.
 const OTHERS: &[(&str, &str)] = &[
-    ("SHORT_ROW", "which strides machine code knows; it computes the same with others"),
     ("FREE", "arenas kept, not a way of computing"),
     ("CACHE", "kernels kept"),
     ("PAGE", "a page of memory"),

@@ -1,8 +1,7 @@
 //! Scratch between the loops of a row: costly values that a later loop needs again.
 
 use super::{Bind, Emitter};
-use crate::fuse::expr::{Ex, ExId};
-use crate::fuse::index::{AtomKind, Lin};
+use crate::fuse::expr::ExId;
 use crate::fuse::lower::{Param, Role};
 use crate::loops::{self, Buf, Mode};
 use rustc_hash::FxHashMap;
@@ -12,12 +11,11 @@ impl Emitter<'_> {
     pub(in crate::fuse) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        let kept = row * self.shape.abreast.unwrap_or(1);
         if self.tile.is_some()
             || levels == 0
-            || !(in_row || self.shape.abreast.is_some())
+            || !in_row
             || self.shape.cols.len() != 1
-            || kept as usize * 8 > self.row_scratch
+            || row as usize * 8 > self.row_scratch
         {
             return;
         }
@@ -39,10 +37,10 @@ impl Emitter<'_> {
                 match first.get(&e) {
                     // Already computed by an earlier loop: a boundary between the two, not to be looked into.
                     Some(&q) if q < p => {
-                        if self.costly(e) {
-                            if !shared.contains(&e) {
-                                shared.push(e);
-                            }
+                        if self.g.exprs.info(e).cost >= 12 && !shared.contains(&e) {
+                            shared.push(e);
+                        }
+                        if self.g.exprs.info(e).cost >= 12 {
                             continue;
                         }
                     }
@@ -56,20 +54,9 @@ impl Emitter<'_> {
         }
         for e in shared.into_iter().take(4) {
             let dtype = self.g.exprs.info(e).dtype;
-            let buf = self.b.buffer(dtype, Mode::Scratch(kept as usize));
-            self.params.push(Param::Scratch(kept as usize * dtype.size()));
+            let buf = self.b.buffer(dtype, Mode::Scratch(row as usize));
+            self.params.push(Param::Scratch(row as usize * dtype.size()));
             self.cached.insert(e, buf);
-        }
-    }
-
-    /// Whether keeping an expression beats computing it again: some arithmetic, or lanes from places that are far apart.
-    fn costly(&self, e: ExId) -> bool {
-        let apart = |at: &Lin, v: usize| {
-            at.terms.iter().any(|&(a, k)| k.abs() > 1 && matches!(self.g.atoms.get(a).kind, AtomKind::Var(x) if x == v))
-        };
-        match (self.g.exprs.get(e), self.shape.vector) {
-            (Ex::Load { at, .. }, Some(v)) if self.shape.abreast.is_some() => apart(at, v),
-            _ => self.g.exprs.info(e).cost >= 12,
         }
     }
 
@@ -105,16 +92,7 @@ impl Emitter<'_> {
 
     /// Where the innermost loop of a row is, as an index of its scratch.
     pub(super) fn column(&self) -> Option<loops::Index> {
-        let column = self.bind[*self.shape.cols.last()?];
-        if let (Some(rows), Some(v)) = (self.shape.abreast, self.shape.vector) {
-            return match (column, self.bind[v]) {
-                (Bind::Var(column), Bind::Var(row) | Bind::Block(_, row)) => {
-                    Some(loops::Index::from(row).plus(column, rows))
-                }
-                _ => None,
-            };
-        }
-        match column {
+        match self.bind[*self.shape.cols.last()?] {
             Bind::Var(var) => Some(var.into()),
             Bind::Block(start, var) => Some(loops::Index::from(start).plus(var, 1)),
             Bind::Unbound | Bind::Reg(_) => None,
