@@ -123,14 +123,25 @@ impl Lower<'_> {
     // What is rounded twice is rounded right if the first time is to odd: what is exact stays, and of the two neighbours of
     // anything else the one whose last bit is set is taken, from which the second time sees on which side of a tie it was.
 
+    /// The last bits of each lane, of 64 bits or 32, become one: set if any of them is, in the place above them.
+    fn odd_bits(&mut self, wide: bool, last: u32, v: V) -> V {
+        let w = if wide { self.w64() } else { self.w32() };
+        let (and, add, or) = match wide {
+            true => (&enc::PANDQ, &enc::PADDQ, &enc::PORQ),
+            false => (&enc::PANDD, &enc::PADDD, &enc::PORD),
+        };
+        let mut constant = |x: u64| if wide { self.c64(x) } else { self.c32(x as u32) };
+        let (low, also, high) = (constant(last as u64), constant(last as u64), constant(!(last as u64)));
+        let t = self.v3(and, w, v, low);
+        let t = self.v3(add, w, t, also);
+        let t = self.v3(or, w, t, v);
+        self.v3(and, w, t, high)
+    }
+
     /// f64 on its way to a small float, as f32: rounded to odd, of which the last 29 bits become one.
     fn double_to_odd(&mut self, to: DType, v: V) -> V {
         let w = self.w64();
-        let (low, also, high) = (self.c64(0x1fff_ffff), self.c64(0x1fff_ffff), self.c64(!0x1fff_ffff));
-        let t = self.v3(&enc::PANDQ, w, v, low);
-        let t = self.v3(&enc::PADDQ, w, t, also);
-        let t = self.v3(&enc::PORQ, w, t, v);
-        let t = self.v3(&enc::PANDQ, w, t, high);
+        let t = self.odd_bits(true, 0x1fff_ffff, v);
         // A denormal of f32 has fewer bits, so the conversion would round too. That matters only where it is one of the small float's.
         let t = if to == DType::BF16 { self.or_denormal(v, t) } else { t };
         self.v2(&enc::CVTPD2PS, w, t)
@@ -153,11 +164,7 @@ impl Lower<'_> {
     /// i32 rounded to odd numbers that are exact in f32: from 2^24 on, the last 8 bits become one.
     fn int_to_odd(&mut self, v: V) -> V {
         let w = self.w32();
-        let (low, also, high) = (self.c32(0xff), self.c32(0xff), self.c32(!0xff));
-        let t = self.v3(&enc::PANDD, w, v, low);
-        let t = self.v3(&enc::PADDD, w, t, also);
-        let t = self.v3(&enc::PORD, w, t, v);
-        let t = self.v3(&enc::PANDD, w, t, high);
+        let t = self.odd_bits(false, 0xff, v);
         let (offset, limit) = (self.c32(1 << 24), self.c32(1 << 25));
         let shifted = self.v3(&enc::PADDD, w, v, offset);
         let large = self.cmp_int(false, true, Compare::Gt, shifted, limit);
@@ -167,11 +174,7 @@ impl Lower<'_> {
     /// i64 rounded to odd numbers that are exact in f64: from 2^53 on, the last 11 bits become one.
     fn long_to_odd(&mut self, v: V) -> V {
         let w = self.w64();
-        let (low, also, high) = (self.c64(0x7ff), self.c64(0x7ff), self.c64(!0x7ff));
-        let t = self.v3(&enc::PANDQ, w, v, low);
-        let t = self.v3(&enc::PADDQ, w, t, also);
-        let t = self.v3(&enc::PORQ, w, t, v);
-        let t = self.v3(&enc::PANDQ, w, t, high);
+        let t = self.odd_bits(true, 0x7ff, v);
         let (offset, limit) = (self.c64(1 << 53), self.c64(1 << 54));
         let shifted = self.v3(&enc::PADDQ, w, v, offset);
         let large = self.cmp_int(true, true, Compare::Gt, shifted, limit);
