@@ -41,6 +41,20 @@ struct Destination<T> {
     reused: bool,
 }
 
+/// What tiles ask the second cache for while they work.
+#[derive(Clone, Copy)]
+enum Ahead<T> {
+    Nothing,
+    /// The panel of B beside theirs: the first row of tiles asks, the rows below find it.
+    Beside,
+    /// The panels of the next block, each tile for as much: they are in the shared cache or in that of the core which packed them, too
+    /// far for one row of tiles to fetch them all.
+    Share {
+        at: *const T,
+        each: usize,
+    },
+}
+
 impl<T: HasKernels> Run<'_, T> {
     /// Computes a region of one matrix.
     ///
@@ -72,8 +86,14 @@ impl<T: HasKernels> Run<'_, T> {
                     }
                     (packed.cast_const(), at)
                 };
+                let block = |j: usize| j..region.cols.end.min(j + plan.nb);
                 for j in region.cols.clone().step_by(plan.nb) {
-                    self.block(region, (packed, at), strip.clone(), j..region.cols.end.min(j + plan.nb));
+                    let then = match block(j) {
+                        cols if cols.end < region.cols.end => block(cols.end),
+                        _ if strip.end < region.rows.end => block(region.cols.start),
+                        _ => 0..0,
+                    };
+                    self.block(region, (packed, at), strip.clone(), block(j), then);
                 }
             }
         }
@@ -83,21 +103,24 @@ impl<T: HasKernels> Run<'_, T> {
         }
     }
 
-    /// A block of C over all of k.
+    /// A block of C over all of k, before one of columns `then`.
     unsafe fn block(
         &self,
         region: &Region<T>,
         (packed_a, at): (*const T, PackedRows),
         rows: Range<usize>,
         cols: Range<usize>,
+        then: Range<usize>,
     ) {
         let plan = self.plan;
-        let (k, mr, batch) = (plan.depth, self.kernels.mr, region.batch);
+        let (k, mr, nr, batch) = (plan.depth, self.kernels.mr, self.kernels.nr, region.batch);
         // SAFETY: the caller's promises.
         let c = unsafe { self.destination(region, &rows, &cols) };
         let mut k0 = 0;
         loop {
             let depth = plan.kc.min(k - k0);
+            let (next_k, next) = if k0 + depth < k { (k0 + depth, &cols) } else { (0, &then) };
+            let mut ahead = self.ahead(region, next_k, next, rows.len().div_ceil(mr) * cols.len().div_ceil(nr));
             for i in (0..rows.len()).step_by(mr) {
                 let height = mr.min(rows.len() - i);
                 let c_at = if c.reused { c.at } else { c.at.wrapping_offset(i as isize * c.row) };
@@ -120,7 +143,10 @@ impl<T: HasKernels> Run<'_, T> {
                         add: c.accumulate || k0 > 0,
                         ..Tile::EMPTY
                     };
-                    self.row_of_tiles(region, tile, height, k0, &cols, c_at, i == 0);
+                    self.row_of_tiles(region, tile, height, k0, &cols, c_at, &mut ahead);
+                    if let Ahead::Beside = ahead {
+                        ahead = Ahead::Nothing;
+                    }
                     if plan.tiled && !plan.late && k0 + depth == k {
                         let (row0, col0) = (rows.start + i, cols.start);
                         let (acc, row_stride) = (c_at, c.row as usize);
@@ -136,8 +162,20 @@ impl<T: HasKernels> Run<'_, T> {
         }
     }
 
-    /// One k-block of tiles side by side. The first row of them asks for B's next panel while it
-    /// works on one; the rows below find B in L2.
+    /// What the tiles of a block ask for, so many of them, if the next block has these columns and this first k.
+    fn ahead(&self, region: &Region<T>, k0: usize, cols: &Range<usize>, tiles: usize) -> Ahead<T> {
+        match region.b {
+            Panels::Direct { .. } => Ahead::Beside,
+            Panels::Packed { .. } if cols.is_empty() => Ahead::Nothing,
+            Panels::Packed { at, columns } => {
+                let depth = self.plan.kc.min(self.plan.depth - k0);
+                let at = at.wrapping_add(k0 * columns + (cols.start - region.col_base) * depth);
+                Ahead::Share { at, each: (cols.len() * depth).div_ceil(tiles) }
+            }
+        }
+    }
+
+    /// One k-block of tiles side by side.
     #[expect(clippy::too_many_arguments, reason = "the coordinates of a row of tiles")]
     #[inline]
     unsafe fn row_of_tiles(
@@ -148,7 +186,7 @@ impl<T: HasKernels> Run<'_, T> {
         k0: usize,
         cols: &Range<usize>,
         c: *mut T,
-        first: bool,
+        ahead: &mut Ahead<T>,
     ) {
         let nr = self.kernels.nr;
         for j in (0..cols.len()).step_by(nr) {
@@ -157,15 +195,22 @@ impl<T: HasKernels> Run<'_, T> {
                 Panels::Packed { at, columns } => (at.wrapping_add(k0 * columns + col * tile.k), nr as isize, true),
                 Panels::Direct { at, row } => (at.wrapping_offset(k0 as isize * row + col as isize), row, false),
             };
-            (tile.ahead, tile.ahead_k) = match region.b {
-                _ if !first => (tile.a, 0),
-                Panels::Packed { .. } => (tile.b.wrapping_add(nr * tile.k), tile.b_k),
-                Panels::Direct { .. } => (tile.b.wrapping_add(nr), tile.b_k),
+            (tile.ahead, tile.ahead_k) = match ahead {
+                Ahead::Nothing => (tile.a, 0),
+                Ahead::Beside => (tile.b.wrapping_add(nr), tile.b_k),
+                Ahead::Share { at, each } => {
+                    let from = *at;
+                    *at = at.wrapping_add(*each);
+                    (from, each.div_ceil(tile.k.max(1)).min(nr) as isize)
+                }
             };
             tile.c = c.wrapping_add(j);
             tile.rows = height;
             tile.cols = nr.min(cols.len() - j);
-            let kernel = self.kernels.get(height, tile.cols, tile.a_row == 1);
+            let kernel = match self.plan.pack_a {
+                true => self.kernels.of_packed(height, tile.cols),
+                false => self.kernels.get(height, tile.cols, tile.a_row == 1),
+            };
             // SAFETY: the caller vouches for A, B and C; prefetching past the end of B is harmless.
             unsafe { kernel(&tile) };
         }

@@ -98,6 +98,8 @@ pub(crate) struct Kernels<T: 'static> {
     adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
     /// The same for any strides of A.
     strided: [[Micro<T>; MAX_NV]; MAX_MR],
+    /// A kernel for whole tiles whose A is packed.
+    whole: Option<Micro<T>>,
 }
 
 impl<T> Kernels<T> {
@@ -109,6 +111,15 @@ impl<T> Kernels<T> {
         }
         let table = if a_adjacent { &self.adjacent } else { &self.strided };
         table[rows - 1][(cols - 1) / self.lanes]
+    }
+
+    /// The same where A is packed.
+    #[inline]
+    pub(crate) fn of_packed(&self, rows: usize, cols: usize) -> Micro<T> {
+        match self.whole {
+            Some(whole) if rows == self.mr && cols == self.nr => whole,
+            _ => self.get(rows, cols, true),
+        }
     }
 
     /// Packed elements of k of which there is a whole number.
@@ -131,6 +142,7 @@ impl<T> Kernels<T> {
             tiles: Some(tiles),
             adjacent: table,
             strided: table,
+            whole: None,
         }
     }
 
@@ -153,15 +165,32 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
     // SAFETY: the caller vouches for the pointers; only the first `last` lanes of the last vector
     // are touched where memory ends there.
     unsafe {
-        for i in 0..R {
-            let c = t.c.wrapping_offset(i as isize * t.c_row);
-            (0..N).for_each(|j| V::prefetch(c.wrapping_add(j * V::LANES)));
-        }
+        ask_for::<V, R, N>(t);
         let acc = if whole {
             products::<V, R, N, ADJACENT, true>(t, last)
         } else {
             products::<V, R, N, ADJACENT, false>(t, last)
         };
+        store(t, &acc);
+    }
+}
+
+/// Asks the first cache for a tile of C.
+#[inline(always)]
+pub(super) unsafe fn ask_for<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>) {
+    for i in 0..R {
+        let c = t.c.wrapping_offset(i as isize * t.c_row);
+        // SAFETY: what is asked for need not be there.
+        (0..N).for_each(|j| unsafe { V::prefetch(c.wrapping_add(j * V::LANES)) });
+    }
+}
+
+/// Puts a tile of products where it belongs.
+#[inline(always)]
+pub(super) unsafe fn store<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>, acc: &[[V; N]; R]) {
+    let last = t.cols - (N - 1) * V::LANES;
+    // SAFETY: the caller vouches for C; only the first `last` lanes of the last vector are touched.
+    unsafe {
         let alpha = V::splat(t.alpha);
         for (i, row) in acc.iter().enumerate() {
             let c = t.c.offset(i as isize * t.c_row);
@@ -235,7 +264,7 @@ macro_rules! table {
 }
 
 macro_rules! kernels {
-    ($name:ident, $t:ty, $v:ty, $mr:expr, $groups:expr $(, $feature:literal)?) => {
+    ($name:ident, $t:ty, $v:ty, $mr:expr, $groups:expr, $whole:expr $(, $feature:literal)?) => {
         mod $name {
             use super::*;
 
@@ -273,28 +302,38 @@ macro_rules! kernels {
                 lanes: <$v as Vector>::LANES,
                 adjacent: table!($mr, true),
                 strided: table!($mr, false),
+                whole: $whole,
             };
         }
     };
 }
 
-kernels!(portable_f32, f32, Plain32, PLAIN_ROWS, None);
-kernels!(portable_f64, f64, Plain64, PLAIN_ROWS, None);
-kernels!(portable_i32, i32, PlainI32, PLAIN_ROWS, None);
+kernels!(portable_f32, f32, Plain32, PLAIN_ROWS, None, None);
+kernels!(portable_f64, f64, Plain64, PLAIN_ROWS, None, None);
+kernels!(portable_i32, i32, PlainI32, PLAIN_ROWS, None, None);
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::groups::{BF16_PAIRS, I8_QUADS};
     use super::super::vector_x86::{Pairs, Quads};
+    use super::super::whole;
     use super::*;
     use std::arch::x86_64::*;
-    kernels!(avx2_f32, f32, __m256, 6, None, "avx2,fma,f16c");
-    kernels!(avx2_f64, f64, __m256d, 6, None, "avx2,fma");
-    kernels!(avx2_i32, i32, __m256i, 6, None, "avx2");
-    kernels!(avx512_f32, f32, __m512, 12, None, "avx512f,avx512vl,avx512dq,avx512bw");
-    kernels!(avx512_f64, f64, __m512d, 12, None, "avx512f,avx512vl,avx512dq,avx512bw");
-    kernels!(avx512_i32, i32, __m512i, 12, None, "avx512f,avx512vl,avx512dq,avx512bw");
-    kernels!(avx512_bf16, f32, Pairs, 12, Some(&BF16_PAIRS), "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16");
-    kernels!(avx512_i8, i32, Quads, 12, Some(&I8_QUADS), "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni");
+    kernels!(avx2_f32, f32, __m256, 6, None, None, "avx2,fma,f16c");
+    kernels!(avx2_f64, f64, __m256d, 6, None, None, "avx2,fma");
+    kernels!(avx2_i32, i32, __m256i, 6, None, None, "avx2");
+    kernels!(avx512_f32, f32, __m512, whole::ROWS, None, Some(whole::f32), "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx512_f64, f64, __m512d, whole::ROWS, None, Some(whole::f64), "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx512_i32, i32, __m512i, 12, None, None, "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(
+        avx512_bf16,
+        f32,
+        Pairs,
+        whole::ROWS,
+        Some(&BF16_PAIRS),
+        Some(whole::pairs),
+        "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16"
+    );
+    kernels!(avx512_i8, i32, Quads, 12, Some(&I8_QUADS), None, "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni");
 
     pub(crate) static F32: [&Kernels<f32>; 2] = [&avx2_f32::KERNELS, &avx512_f32::KERNELS];
     pub(crate) static F64: [&Kernels<f64>; 2] = [&avx2_f64::KERNELS, &avx512_f64::KERNELS];

@@ -46,6 +46,8 @@ pub(crate) mod vector_neon;
 mod vector_wasm;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vector_x86;
+#[cfg(target_arch = "x86_64")]
+mod whole;
 
 #[cfg(test)]
 mod tests;
