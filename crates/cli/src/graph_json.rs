@@ -220,7 +220,7 @@ fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &Text<'_>) 
         }
         made.extend(node.outs.iter().enumerate().map(|(output, value)| (*value, (id, output))));
         let attributes: serde_json::Map<String, Json> =
-            node.op.rules().attrs().iter().map(|(name, attr)| (name.to_string(), attribute(attr, text))).collect();
+            node.op.attrs().iter().map(|(name, attr)| (name.to_string(), attribute(attr, text))).collect();
         let outs: Vec<Json> = node.outs.iter().map(|value| typed(graph.ty(*value))).collect();
         let place = node.loc.to_string();
         nodes.push(json!({

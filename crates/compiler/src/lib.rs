@@ -7,6 +7,7 @@ mod donate;
 mod explain;
 mod fence;
 pub mod fuse;
+pub mod interrupt;
 pub mod loops;
 mod made_there;
 mod overwrite;
@@ -64,6 +65,9 @@ pub enum Error {
     /// The backend can't do it.
     #[error("{0}")]
     Backend(String),
+    /// Who asked for the run wants it no more ([`interrupt`]). Its outputs, and inputs donated to them, are half written.
+    #[error("the run was interrupted between two of its steps; call it again for a result")]
+    Interrupted,
     /// A saved program can't be used.
     #[error("a saved program: {0}")]
     Program(String),

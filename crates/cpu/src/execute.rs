@@ -2,6 +2,7 @@
 
 use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
+use crate::interrupt::Watch;
 use crate::library::Started;
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
 use crate::pool::share;
@@ -29,6 +30,7 @@ struct Frame<'a> {
     arena: &'a Arena<'a>,
     /// Touched by the calling thread alone.
     timer: Option<&'a Timer>,
+    watch: Watch,
 }
 
 /// How often each step ran and for how long, by its address.
@@ -92,10 +94,13 @@ impl<T> Shared<T> {
 
 /// Runs steps of a loaded program over an arena whose bases are filled in.
 pub(crate) fn run(loaded: &Loaded, arena: &Arena<'_>, steps: Range<usize>, timer: Option<&Timer>) -> Result<()> {
-    let frame = Frame { loaded, arena, timer };
     match loaded.needed[steps.clone()].iter().any(Option::is_some) {
-        true => frame.overlapping(steps),
-        false => frame.steps(&loaded.steps[steps], &mut Position::default()),
+        // Other ranks wait for what this one has begun to send.
+        true => Frame { loaded, arena, timer, watch: Watch::none() }.overlapping(steps),
+        false => {
+            let frame = Frame { loaded, arena, timer, watch: Watch::here() };
+            frame.steps(&loaded.steps[steps], &mut Position::default())
+        }
     }
 }
 
@@ -156,9 +161,15 @@ impl Frame<'_> {
 
     fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
         let Some(timer) = self.timer else {
-            return steps.iter().try_for_each(|s| self.step(s, at));
+            return steps.iter().try_for_each(|s| match self.watch.stops() {
+                true => Err(Error::Interrupted),
+                false => self.step(s, at),
+            });
         };
         for step in steps {
+            if self.watch.stops() {
+                return Err(Error::Interrupted);
+            }
             let started = Instant::now();
             self.step(step, at)?;
             let mut spent = timer.spent.borrow_mut();

@@ -26,6 +26,7 @@ pub mod codegen;
 mod execute;
 pub mod gemm;
 mod general;
+mod interrupt;
 mod library;
 mod load;
 mod mapped;

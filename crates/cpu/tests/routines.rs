@@ -328,7 +328,7 @@ fn scattering() {
                     let index =
                         indices(&mut random, &Type::new(DType::I32, index), operand[0].max(operand[operand.len() - 1]));
                     let (x, u) = (Type::new(dtype, operand), Type::new(dtype, updates));
-                    let fits = ir::ops::Rules::infer(op.rules(), &[x.clone(), index.ty().clone(), u.clone()]).is_ok();
+                    let fits = op.infer(&[x.clone(), index.ty().clone(), u.clone()]).is_ok();
                     if small && fits {
                         let (x, u) = (tied(&mut random, &x), random.literal(&u));
                         check(op, &[x, index, u], 0.0);

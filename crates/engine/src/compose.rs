@@ -222,6 +222,10 @@ impl Program {
             if error.is_memory() && over.is_empty() {
                 return Err(error);
             }
+            // Nobody else has what was given up.
+            if cause == compiler::Error::Interrupted {
+                return Err(Error::CompiledExecution { at: at.clone(), cause, op: None });
+            }
             // What was given up may be half written, so there is nothing to replay it with.
             let op = over
                 .is_empty()

@@ -269,6 +269,16 @@ impl Error {
         matches!(self, Error::OutOfMemory { .. } | Error::MemoryLimit { .. })
     }
 
+    /// Whether who asked wants it no more: [`compiler::interrupt`]. Nothing was changed, what was pending still is.
+    pub fn is_interrupted(&self) -> bool {
+        let (Error::KernelExecution { cause, .. } | Error::CompiledExecution { cause, .. } | Error::Compile(cause)) =
+            self
+        else {
+            return false;
+        };
+        *cause == compiler::Error::Interrupted
+    }
+
     /// The same error with a place, if it had none.
     pub(crate) fn at(self, here: &Loc) -> Error {
         let fill = |at: Loc| if at == Loc::Unknown { here.clone() } else { at };

@@ -13,7 +13,7 @@ use crate::node::{Node, Ref, Work};
 use crate::plan::{Item, Plan, Roots};
 use crate::storage::{Stored, Values};
 use crate::transfer::place;
-use compiler::Bindings;
+use compiler::{Bindings, interrupt};
 use ir::{Loc, Op};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -80,8 +80,8 @@ impl Shared {
         }
     }
 
-    /// What a failure means: the engine stops (§6.7), unless memory was all that was missing, or a device refused operands before it
-    /// began (in a page, what can't be copied from the GPU without awaiting it), and no value was written over. Then nodes that ran keep their values, which don't change, and effects are still pending.
+    /// What a failure means: the engine stops (§6.7), unless memory was all that was missing, a device refused operands before it
+    /// began (in a page, what can't be copied from the GPU without awaiting it), or the run was interrupted, and no value was written over. Then nodes that ran keep their values, which don't change, and effects are still pending.
     fn failed(&self, e: Error, overwritten: bool) -> Error {
         let e = match e {
             Error::KernelExecution { op, at, cause } if memory(&cause) => self.memory_error(&op, &at, cause.into()),
@@ -90,7 +90,7 @@ impl Shared {
             }
             e => e,
         };
-        if (e.is_memory() || refused(&e)) && !overwritten {
+        if (e.is_memory() || refused(&e) || e.is_interrupted()) && !overwritten {
             self.flush_pools();
             return e;
         }
@@ -189,6 +189,8 @@ impl Shared {
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
     fn run_node(&self, node: &Arc<Node>, planned: &mut Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
         crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
+        // A plan that has written over what the tables refer to goes on to its end.
+        let _undisturbed = planned.overwritten.then(interrupt::undisturbed);
         let mut args: SmallVec<[Stored; 4]> = SmallVec::new();
         let replaces = {
             let slot = node.slot();
@@ -211,7 +213,8 @@ impl Shared {
             }
             Work::Call(variant) => {
                 let fail = |cause| {
-                    let op = (!memory(&cause)).then(|| self.fails_alone(&variant.graph, &args, place(node.device)));
+                    let begun = !memory(&cause) && cause != compiler::Error::Interrupted;
+                    let op = begun.then(|| self.fails_alone(&variant.graph, &args, place(node.device)));
                     let op = op.flatten();
                     Error::CompiledExecution { at: node.at.clone(), cause, op }
                 };
@@ -291,7 +294,9 @@ impl Shared {
             let over = &kernel.exe.program().donated;
             let outs = kernels::bind(pool, &sig.types, args, over, bindings).map_err(fail)?;
             *overwritten |= !over.is_empty();
+            let undisturbed = overwritten.then(interrupt::undisturbed);
             let done = kernel.exe.run(bindings);
+            drop(undisturbed);
             kernels::unbind(bindings);
             return done.map(|()| outs).map_err(fail);
         }

@@ -147,7 +147,7 @@ impl Signatures {
             op: op.clone(),
             args: args.iter().map(|a| a.ty().clone()).collect(),
             types: outs.iter().map(|t| self.ty(t)).collect(),
-            saves: op.rules().saves(),
+            saves: op.saves(),
             differentiable: outs.iter().any(|t| t.dtype.is_float()) && !matches!(**op, Op::StopGradient(_)),
             view: is_free_view(op),
             program: OnceLock::new(),

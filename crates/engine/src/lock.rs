@@ -37,17 +37,27 @@ impl ExecLock {
     /// Takes the lock for a public entry point.
     pub(crate) fn acquire(&self, wanted: &'static str) -> Result<ExecGuard<'_>> {
         let me = thread::current().id();
-        let mut held = self.held();
-        while let Some((owner, holder)) = held.owner {
+        loop {
+            let mut held = self.held();
+            let Some((owner, holder)) = held.owner else {
+                (held.owner, held.depth) = (Some((me, wanted)), 1);
+                return Ok(ExecGuard { lock: self });
+            };
             if owner == me || self.strict {
                 return Err(Error::EngineBusy { holder, wanted });
             }
-            held.waiting += 1;
-            held = self.free.wait(held).unwrap_or_else(|e| e.into_inner());
-            held.waiting -= 1;
+            drop(held);
+            compiler::interrupt::wait(&|| self.until_free());
         }
-        (held.owner, held.depth) = (Some((me, wanted)), 1);
-        Ok(ExecGuard { lock: self })
+    }
+
+    fn until_free(&self) {
+        let mut held = self.held();
+        held.waiting += 1;
+        while held.owner.is_some() {
+            held = self.free.wait(held).unwrap_or_else(|e| e.into_inner());
+        }
+        held.waiting -= 1;
     }
 
     /// Takes the lock if nobody has it.

@@ -219,6 +219,7 @@ impl Shared {
         let pool = &self.devices[device].pool;
         let outs = kernels::bind(pool, &variant.types, args, over, bindings)?;
         *overwritten |= !over.is_empty();
+        let _undisturbed = overwritten.then(compiler::interrupt::undisturbed);
         let steps = match self.profiling.is_on() {
             true => variant.exe.run_timed(bindings),
             false => variant.exe.run(bindings).map(|()| Vec::new()),

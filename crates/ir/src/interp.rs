@@ -65,7 +65,7 @@ pub fn eval(op: &Op, args: &[Literal], outs: &[Type]) -> Result<Vec<Literal>> {
         Meaning::Contract(dot) => vec![contract(&dot, &args[0], &args[1], &outs[0])],
         Meaning::Leaf => vec![leaf(op)?],
         Meaning::Inline(graph) => run(&graph, args)?,
-        Meaning::Index(_) | Meaning::Library => op.rules().eval(args)?,
+        Meaning::Index(_) | Meaning::Library => op.eval(args)?,
     })
 }
 

@@ -61,7 +61,7 @@ pub fn talks_over(graph: &Graph, mesh: &Mesh) -> Result<AxisSet> {
                 set = set.and(mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
             }
             Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::Cond(_) | Op::While(_) | Op::ShardMap(_) => {
-                for (_, attr) in node.op.rules().attrs() {
+                for (_, attr) in node.op.attrs() {
                     set = set.and(within(&attr, mesh)?);
                 }
             }

@@ -53,7 +53,7 @@ pub fn verify(graph: &Graph) -> Result<()> {
             }
             defined[v.0 as usize] = true;
         }
-        for (attr, value) in node.op.rules().attrs() {
+        for (attr, value) in node.op.attrs() {
             verify_attr(&value).map_err(|e| Error::Invalid(format!("in `{attr}` of node {k} ({name}): {e}")))?;
         }
     }

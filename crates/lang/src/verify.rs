@@ -33,7 +33,7 @@ impl Tolerance {
 fn narrowest(graph: &Graph) -> DType {
     let made = graph.nodes().iter().flat_map(|node| node.outs.iter());
     let own = graph.inputs().iter().chain(made).map(|value| graph.ty(*value).dtype);
-    let inside = graph.nodes().iter().flat_map(|node| node.op.rules().attrs()).filter_map(|(_, attr)| match attr {
+    let inside = graph.nodes().iter().flat_map(|node| node.op.attrs()).filter_map(|(_, attr)| match attr {
         Attr::Graph(inner) => Some(narrowest(&inner)),
         _ => None,
     });

@@ -35,7 +35,7 @@ pub fn each_graph(graph: &Graph, f: &mut dyn FnMut(&Graph)) {
     }
     f(graph);
     for node in graph.nodes() {
-        node.op.rules().attrs().iter().for_each(|(_, attr)| within(attr, f));
+        node.op.attrs().iter().for_each(|(_, attr)| within(attr, f));
     }
 }
 

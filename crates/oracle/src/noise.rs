@@ -101,7 +101,7 @@ fn seen(graph: &Graph, inputs: &[Literal]) -> ir::Result<Vec<f64>> {
 fn held(graph: &Graph) -> Vec<f64> {
     let mut all = Vec::new();
     each_node(graph, &mut |node| {
-        for (_, attr) in node.op.rules().attrs() {
+        for (_, attr) in node.op.attrs() {
             if let Attr::Literal(l) = attr {
                 all.extend(floats(&l));
             }

@@ -31,7 +31,7 @@ fn talks(op: &Op) -> bool {
             _ => false,
         }
     }
-    matches!(op, Op::Collective(_)) || op.rules().attrs().iter().any(|(_, attr)| within(attr))
+    matches!(op, Op::Collective(_)) || op.attrs().iter().any(|(_, attr)| within(attr))
 }
 
 /// Types with one thing changed.
@@ -79,7 +79,7 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
             if bad.iter().any(|t| Type::checked(t.dtype, &t.shape).is_err()) {
                 continue;
             }
-            let place = || format!("seed {seed}: {name} of {bad:?}, attributes {:?}", op.rules().attrs());
+            let place = || format!("seed {seed}: {name} of {bad:?}, attributes {:?}", op.attrs());
             let inferred =
                 catch_unwind(|| op.infer(&bad)).unwrap_or_else(|_| panic!("inference panicked: {}", place()));
             let outs = match inferred {

@@ -49,7 +49,7 @@ fn it_names_every_op_and_composite() {
             names.insert(name);
         }
         names.insert(node.op.name().to_string());
-        for (attr, _) in node.op.rules().attrs() {
+        for (attr, _) in node.op.attrs() {
             names.insert(attr.to_string());
         }
     }

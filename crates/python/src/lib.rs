@@ -9,6 +9,7 @@ mod calls;
 mod custom;
 mod dlpack;
 mod dtype;
+mod interrupt;
 mod make;
 mod memory;
 mod models;
@@ -38,6 +39,9 @@ pyo3::create_exception!(
 
 /// An error of the engine as Python's.
 pub(crate) fn raised(e: &tensorloom::Error) -> PyErr {
+    if let Some(e) = interrupt::raised(e) {
+        return e;
+    }
     match e {
         tensorloom::Error::HostReadInCompile { .. } | tensorloom::Error::AsyncInCompile { .. } => TracerError::new_err(
             "the value of a tensor is asked for while a function is being traced (by jit, vmap, scan, ..); decide with where, lax.cond \
@@ -74,6 +78,7 @@ fn without_places(text: &str) -> String {
 
 #[pymodule]
 fn _tensorloom(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    interrupt::register();
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("TensorError", m.py().get_type::<TensorError>())?;
     m.add("TracerError", m.py().get_type::<TracerError>())?;

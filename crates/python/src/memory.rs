@@ -3,6 +3,7 @@
 //! What others see of a tensor is read-only, and doesn't change as long as they hold it. What a tensor is made of without a copy
 //! must not be changed by others: work is recorded, and done later.
 
+use crate::interrupt::detached;
 use crate::{TracerError, raised};
 use cpu::HostBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -33,7 +34,7 @@ impl Elements {
     /// Computes a tensor, without Python's lock, and shows where its elements are.
     pub(crate) fn shown(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
         let t = t.clone();
-        let found = py.detach(move || -> tensorloom::Result<Elements> {
+        let found = detached(py, move || -> tensorloom::Result<Elements> {
             let lent = t.lend()?;
             match host(&lent) {
                 Some(_) => Ok(Elements::Lent(lent)),
@@ -47,7 +48,7 @@ impl Elements {
     pub(crate) fn copied(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
         followed(t)?;
         let t = t.clone();
-        py.detach(move || t.to_literal()).map(Elements::Copied).map_err(|e| raised(&e))
+        detached(py, move || t.to_literal()).map(Elements::Copied).map_err(|e| raised(&e))
     }
 
     pub(crate) fn ty(&self) -> &Type {

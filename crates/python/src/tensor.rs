@@ -2,6 +2,7 @@
 
 use crate::args::operand;
 use crate::dtype::{PyDType, name};
+use crate::interrupt::detached;
 use crate::make::tensor_from;
 use crate::memory::{Elements, Memory};
 use crate::raised;
@@ -69,7 +70,7 @@ fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 impl PyTensor {
     fn literal(&self, py: Python<'_>) -> PyResult<Literal> {
         let t = self.0.clone();
-        py.detach(move || t.to_literal()).map_err(|e| raised(&e))
+        detached(py, move || t.to_literal()).map_err(|e| raised(&e))
     }
 
     /// An array of the same memory, for looking at.
@@ -472,7 +473,7 @@ impl PyTensor {
     /// Computes it now.
     fn block_until_ready(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let t = slf.get().0.clone();
-        slf.py().detach(move || tensorloom::block_until_ready(t)).map_err(|e| raised(&e))?;
+        detached(slf.py(), move || tensorloom::block_until_ready(t)).map_err(|e| raised(&e))?;
         Ok(slf)
     }
 

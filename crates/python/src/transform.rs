@@ -1,6 +1,7 @@
 //! Transforms of Python functions. A function is called with tensors of a trace; what it raises is kept, and raised when the
 //! transform is back.
 
+use crate::interrupt::detached;
 use crate::make::tensor_from;
 use crate::raised;
 use crate::tensor::PyTensor;
@@ -32,9 +33,14 @@ pub(crate) fn keep(e: PyErr) {
     });
 }
 
+/// What was kept.
+pub(crate) fn kept() -> Option<PyErr> {
+    PENDING.take()
+}
+
 /// Raises what was kept.
 pub(crate) fn settled<T>(x: T) -> PyResult<T> {
-    match PENDING.with(|p| p.borrow_mut().take()) {
+    match kept() {
         Some(e) => Err(e),
         None => Ok(x),
     }
@@ -192,7 +198,7 @@ impl Jitted {
         }
         call.named.sort_by(|a, b| a.0.cmp(&b.0));
         // Running needs no lock of Python's; tracing takes it back.
-        let out = py.detach(|| self.inner.call(call));
+        let out = detached(py, || self.inner.call(call));
         settled(out)?.give(py)
     }
 

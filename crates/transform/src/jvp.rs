@@ -48,20 +48,20 @@ fn forward(cx: &mut Tx, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Res
         cx.at(&node.loc);
         let args: Vec<Value> = node.args.iter().map(|a| values[a.0 as usize]).collect();
         let dargs: Vec<Option<Value>> = node.args.iter().map(|a| tangents[a.0 as usize]).collect();
-        let rules = node.op.rules();
+        let op = &node.op;
         let (outs, douts) = if dargs.iter().all(Option::is_none) {
             let outs = cx.emit(node.op.clone(), &args)?.to_vec();
             let none = vec![None; outs.len()];
             (outs, none)
         } else {
             let types: Vec<Type> = args.iter().map(|&v| cx.ty(v)).collect();
-            match rules.differentiate_as(&types)? {
+            match op.differentiate_as(&types)? {
                 Some(other) => forward(cx, &other, &args, &dargs)?,
-                None => match rules.jvp_with_values(cx, &args, &dargs).map_err(|e| e.at(&node.loc))? {
+                None => match op.jvp_with_values(cx, &args, &dargs).map_err(|e| e.at(&node.loc))? {
                     Some(both) => both,
                     None => {
                         let outs = cx.emit(node.op.clone(), &args)?.to_vec();
-                        let douts = rules.jvp(cx, &args, &dargs, &outs).map_err(|e| e.at(&node.loc))?;
+                        let douts = op.jvp(cx, &args, &dargs, &outs).map_err(|e| e.at(&node.loc))?;
                         (outs, douts)
                     }
                 },

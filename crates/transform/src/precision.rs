@@ -44,7 +44,7 @@ fn role(op: &Op, policy: &Policy) -> Precision {
     match op {
         Op::Composite(c) if policy.narrow.contains(&c.name) => Precision::Narrow,
         Op::Composite(c) if policy.follow.contains(&c.name) => Precision::Follow,
-        op => op.rules().precision(),
+        op => op.precision(),
     }
 }
 

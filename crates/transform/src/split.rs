@@ -69,7 +69,7 @@ impl Splitter {
                 Place::Rest(v) => self.rest.ty(*v),
             })
             .collect();
-        match op.rules().split(&mut self.known, &types, &flags)? {
+        match op.split(&mut self.known, &types, &flags)? {
             Split::Whole => {
                 let args: Vec<Value> = args.iter().map(|p| self.rest_value(*p)).collect::<Result<_>>()?;
                 Ok(self.rest.emit(op.clone(), &args)?.into_iter().map(Place::Rest).collect())

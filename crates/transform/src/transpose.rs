@@ -68,7 +68,7 @@ pub(crate) fn transpose_with(
                 None => Arg::Linear(graph.ty(*a).clone()),
             })
             .collect();
-        let grads = node.op.rules().transpose(&mut cx, &args, &out_cts).map_err(|e| e.at(&node.loc))?;
+        let grads = node.op.transpose(&mut cx, &args, &out_cts).map_err(|e| e.at(&node.loc))?;
         debug_assert_eq!(grads.len(), args.len(), "{} transposed", node.op.name());
         for ((a, arg), g) in node.args.iter().zip(&args).zip(grads) {
             if arg.is_linear() {

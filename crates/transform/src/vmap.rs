@@ -27,7 +27,7 @@ pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Resu
         let x: Vec<Value> = args.iter().map(|a| a.0).collect();
         let flags: Vec<bool> = args.iter().map(|a| a.1).collect();
         let outs: Vec<(Value, bool)> = if flags.iter().any(|b| *b) {
-            node.op.rules().batch(&mut cx, &x, &flags, size).map_err(|e| e.at(&node.loc))?
+            node.op.batch(&mut cx, &x, &flags, size).map_err(|e| e.at(&node.loc))?
         } else {
             cx.emit(node.op.clone(), &x)?.into_iter().map(|v| (v, false)).collect()
         };

@@ -231,6 +231,7 @@ impl From<compiler::Error> for Error {
             compiler::Error::Graph(e) => Error::PlanningFailed(e.to_string()),
             compiler::Error::Bindings(e) => Error::InvalidArg(e),
             compiler::Error::Backend(e) => Error::Backend(e),
+            e @ compiler::Error::Interrupted => Error::Backend(e.to_string()),
             compiler::Error::Internal(e) | compiler::Error::Program(e) => Error::PlanningFailed(e),
         }
     }

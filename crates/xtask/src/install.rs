@@ -22,6 +22,8 @@ struct Library {
     package: &'static str,
     name: &'static str,
     headers: &'static [&'static str],
+    /// The most bytes of the stripped shared library for x86-64 Linux.
+    most: Option<u64>,
 }
 
 const LIBRARIES: [Library; 2] = [
@@ -30,12 +32,14 @@ const LIBRARIES: [Library; 2] = [
         package: "tensorloom-vsla-capi",
         name: "tensorloom_vsla",
         headers: &["tensorloom_vsla.h"],
+        most: None,
     },
     Library {
         folder: "capi",
         package: "tensorloom-capi",
         name: "tensorloom_c",
         headers: &["tensorloom.h", "tensorloom.hpp"],
+        most: Some(8_000_000),
     },
 ];
 
@@ -76,7 +80,11 @@ fn place(library: &Library, from: &Path, built: &Path, prefix: &Path, to: &Path)
     for (plain, file, soname) in kinds {
         if built.join(&plain).exists() {
             copy(&built.join(&plain), &lib.join(&file))?;
-            strip(&lib.join(&file), plain.ends_with(".dylib"));
+            let stripped = strip(&lib.join(&file), plain.ends_with(".dylib"));
+            small(
+                &lib.join(&file),
+                library.most.filter(|_| stripped && cfg!(all(target_os = "linux", target_arch = "x86_64"))),
+            )?;
             link(&file, &lib.join(&soname))?;
             link(&soname, &lib.join(&plain))?;
             found = Some((plain, soname));
@@ -117,11 +125,26 @@ fn configured(template: &str, facts: &[(&str, String)]) -> String {
 }
 
 /// Takes away what only a debugger reads. Without the tool the library is just larger.
-fn strip(file: &Path, apple: bool) {
+fn strip(file: &Path, apple: bool) -> bool {
     let args = if apple { "-x" } else { "--strip-unneeded" };
-    let done = Command::new("strip").arg(args).arg(file).status();
-    if !done.is_ok_and(|s| s.success()) {
+    let done = Command::new("strip").arg(args).arg(file).status().is_ok_and(|s| s.success());
+    if !done {
         eprintln!("{} keeps its symbols: `strip` is not here, or failed", file.display());
+    }
+    done
+}
+
+/// Says how large a library is, and refuses one that has grown beyond its promise.
+fn small(file: &Path, most: Option<u64>) -> Result<(), String> {
+    let bytes = fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len();
+    println!("{}: {bytes} bytes", file.display());
+    match most.filter(|most| bytes > *most) {
+        Some(most) => Err(format!(
+            "{} has {bytes} bytes, {most} at most are promised; `nm -S --size-sort -C` of a build with \
+             CARGO_PROFILE_SHIP_STRIP=false says what is large",
+            file.display()
+        )),
+        None => Ok(()),
     }
 }
 

@@ -54,7 +54,7 @@ impl Look {
                 undone
             }
             Op::Broadcast(o) => self.increasing(&o.dims) && self.kept(b, args[0], known),
-            _ if matches!(op.rules().meaning(), Meaning::Map(_)) && node.outs.len() == 1 => {
+            _ if matches!(op.meaning(), Meaning::Map(_)) && node.outs.len() == 1 => {
                 args.iter().all(|&a| self.possible(b, a, known))
             }
             _ => false,
@@ -80,7 +80,7 @@ impl Look {
                 let others: Vec<usize> = (0..self.perm.len()).filter(|a| !r.axes.contains(a)).collect();
                 self.increasing(&others) && self.possible(b, args[0], known)
             }
-            _ if matches!(op.rules().meaning(), Meaning::Map(_)) => args.iter().all(|&a| self.kept(b, a, known)),
+            _ if matches!(op.meaning(), Meaning::Map(_)) => args.iter().all(|&a| self.kept(b, a, known)),
             _ => true,
         };
         known.insert((v, false), can);
@@ -121,7 +121,7 @@ impl Look {
                 let x = self.rename(b, args[0])?;
                 b.one(Reduce { kind: r.kind, axes }.into(), &[x])
             }
-            _ if matches!(op.rules().meaning(), Meaning::Map(_)) && !args.is_empty() => {
+            _ if matches!(op.meaning(), Meaning::Map(_)) && !args.is_empty() => {
                 let args: Vec<Value> = args.iter().map(|&a| self.restate(b, a)).collect::<Result<_>>()?;
                 b.one(op, &args)
             }

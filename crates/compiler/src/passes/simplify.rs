@@ -44,7 +44,7 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         }
         // Nothing with padding around it is padding.
         Op::Pad(_) if b.ty(args[0]).numel() == 0 => {
-            let ty = op.rules().infer(&[b.ty(args[0]), b.ty(args[1])]).ok().and_then(|t| t.into_iter().next());
+            let ty = op.infer(&[b.ty(args[0]), b.ty(args[1])]).ok().and_then(|t| t.into_iter().next());
             ty.map(|t| b.splat(args[1], &t.shape)).transpose()?
         }
         // concat(x, nothing) = concat(x)

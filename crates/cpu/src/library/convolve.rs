@@ -6,14 +6,15 @@
 
 mod long;
 
+use super::planner::{Planner, planner};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::{Error, Result};
 use half::{bf16, f16};
 use ir::{DType, Type};
+use rustfft::Fft;
 use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftPlanner};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,9 +37,14 @@ impl<T> Made<T> {
         Made(Mutex::new(BTreeMap::new()))
     }
 
-    fn of(&self, points: usize, make: impl FnOnce(usize) -> T) -> Arc<T> {
+    fn of(
+        &self,
+        points: usize,
+        planner: &mut Planner<f64>,
+        make: impl FnOnce(usize, &mut Planner<f64>) -> T,
+    ) -> Arc<T> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.entry(points).or_insert_with(|| Arc::new(make(points))).clone()
+        made.entry(points).or_insert_with(|| Arc::new(make(points, planner))).clone()
     }
 
     fn lengths(&self) -> Vec<usize> {
@@ -119,8 +125,7 @@ pub fn convolution_points(length: usize) -> usize {
 }
 
 impl Tables {
-    fn new(points: usize) -> Tables {
-        let mut planner = FftPlanner::new();
+    fn new(points: usize, planner: &mut Planner<f64>) -> Tables {
         let turn = |k: usize| C::cis(std::f64::consts::TAU * k as f64 / points as f64);
         Tables {
             points,
@@ -182,13 +187,14 @@ pub(super) fn prepare(args: &[Type], machine: Machine) -> Result<Option<Box<dyn 
         let bytes = m.saturating_add(n).saturating_mul(size_of::<C>());
         return Err(Error::OutOfMemory { bytes, hint: "; convolve the signals in pieces" });
     }
+    let Some(mut planner) = planner() else { return Ok(None) };
     let points = convolution_points(m + n - 1);
     let (way, shared, each) = if rows < MANY && points >= long::LEAST {
-        let tables = LONG.of(points, long::Tables::new);
+        let tables = LONG.of(points, &mut planner, long::Tables::new);
         let (work, each) = (tables.work(), tables.each());
         (Way::Long(tables), work, each)
     } else {
-        let tables = WHOLE.of(points, Tables::new);
+        let tables = WHOLE.of(points, &mut planner, Tables::new);
         let plans = tables.forward.get_inplace_scratch_len().max(tables.inverse.get_inplace_scratch_len());
         (Way::Whole(tables), 0, (points + plans).next_multiple_of(8))
     };

@@ -1,6 +1,7 @@
 //! Elements of every dtype that routines work on, with the arithmetic of the reference.
 
 use half::{bf16, f16};
+use ir::ops::ReduceKind;
 use ir::{DType, Scalar};
 
 /// An element of a tensor.
@@ -167,47 +168,6 @@ integers!(
     u8, u8, 0; u16, u16, 0; u32, u32, 0; u64, u64, 0
 );
 
-/// A boolean: sums are `or`, products are `and`.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
-pub(super) struct Bool(u8);
-
-impl Element for Bool {
-    type Sum = u8;
-    fn from_scalar(s: Scalar) -> Self {
-        Bool(s.to_bool() as u8)
-    }
-    fn widen(self) -> u8 {
-        self.0
-    }
-    fn rounded(x: u8) -> Self {
-        Bool(x)
-    }
-    fn sum(a: u8, b: u8) -> u8 {
-        a | b
-    }
-    fn product(a: u8, b: u8) -> u8 {
-        a & b
-    }
-    fn zero() -> u8 {
-        0
-    }
-    fn larger(self, b: Self) -> Self {
-        Bool(self.0 | b.0)
-    }
-    fn smaller(self, b: Self) -> Self {
-        Bool(self.0 & b.0)
-    }
-    fn is_nan(self) -> bool {
-        false
-    }
-    fn less(self, b: Self) -> bool {
-        self.0 < b.0
-    }
-    fn key(self) -> u64 {
-        self.0 as u64
-    }
-}
-
 /// A way of combining elements one after the other.
 pub(super) trait Fold<T: Element>: Send + Sync + 'static {
     type State: Copy + Send + Sync;
@@ -216,16 +176,19 @@ pub(super) trait Fold<T: Element>: Send + Sync + 'static {
     fn start(identity: T) -> Self::State;
     /// Whether elements may come in any order: sums are kept in more digits than results have.
     const ANY_ORDER: bool;
+    /// Whether parts may be folded and then joined: float products keep their order and grouping.
+    const JOINS: bool;
     /// What the first elements gave with what those after them gave.
     fn join(first: Self::State, rest: Self::State) -> Self::State;
 }
 
 macro_rules! folds {
-    ($($name:ident, $any:literal, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr, ($a:ident, $b:ident) => $join:expr);*) => {$(
+    ($($name:ident, $any:literal, $joins:expr, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr, ($a:ident, $b:ident) => $join:expr);*) => {$(
         pub(super) struct $name;
         impl<T: Element> Fold<T> for $name {
             type State = $state;
             const ANY_ORDER: bool = $any;
+            const JOINS: bool = $joins;
             #[inline(always)]
             fn step($s: $state, $x: T) -> $state {
                 $step
@@ -246,17 +209,18 @@ macro_rules! folds {
     )*};
 }
 folds!(
-    Sum, true, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::sum(a, b);
-    Product, false, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::product(a, b);
-    Max, false, T, (s, x) => s.larger(x), s => s, i => i, (a, b) => a.larger(b);
-    Min, false, T, (s, x) => s.smaller(x), s => s, i => i, (a, b) => a.smaller(b)
+    Sum, true, true, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::sum(a, b);
+    Product, false, T::IS_INT, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::product(a, b);
+    Max, false, true, T, (s, x) => s.larger(x), s => s, i => i, (a, b) => a.larger(b);
+    Min, false, true, T, (s, x) => s.smaller(x), s => s, i => i, (a, b) => a.smaller(b)
 );
 
-/// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats.
+/// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats. A boolean is a byte
+/// that is 0 or 1.
 macro_rules! by_dtype {
     ($dtype:expr, $t:ident => $call:expr) => {
         by_dtype!(@ $dtype, $t => $call, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I8 i8, I16 i16, I32 i32,
-            I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::library::element::Bool)
+            I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, Bool u8)
     };
     (@ $dtype:expr, $t:ident => $call:expr, $($name:ident $ty:ty),*) => {
         match $dtype {
@@ -273,14 +237,14 @@ macro_rules! by_dtype {
 macro_rules! by_sum_dtype {
     ($dtype:expr, $t:ident => $call:expr) => {
         $crate::library::element::by_dtype!(@ $crate::library::element::unsigned($dtype), $t => $call, F32 f32, F64 f64,
-            F16 half::f16, BF16 half::bf16, U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::library::element::Bool)
+            F16 half::f16, BF16 half::bf16, U8 u8, U16 u16, U32 u32, U64 u64)
     };
 }
 
 /// Calls something generic over an element type and a fold with those of a dtype and a kind.
 macro_rules! by_fold {
     ($dtype:expr, $kind:expr, $t:ident, $f:ident => $call:expr) => {
-        match $kind {
+        match $crate::library::element::of_bools($dtype, $kind) {
             ir::ops::ReduceKind::Sum => $crate::library::element::by_sum_dtype!($dtype, $t => {
                 type $f = $crate::library::element::Sum;
                 $call
@@ -299,6 +263,15 @@ macro_rules! by_fold {
             }),
         }
     };
+}
+
+/// The fold that does the same: a sum of booleans is `or`, which is their maximum, a product `and`.
+pub(super) fn of_bools(dtype: DType, kind: ReduceKind) -> ReduceKind {
+    match (dtype, kind) {
+        (DType::Bool, ReduceKind::Sum) => ReduceKind::Max,
+        (DType::Bool, ReduceKind::Prod) => ReduceKind::Min,
+        (_, kind) => kind,
+    }
 }
 
 /// The type whose sums and products have the same bits.

@@ -4,13 +4,14 @@
 //! taken apart with the roots of unity: so other axes have only half the spectrum to transform, too.
 
 use super::along::{LANES, Lines};
+use super::planner::planner;
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};
 use ir::{DType, Type};
+use rustfft::FftNum;
 use rustfft::num_complex::Complex;
-use rustfft::{FftNum, FftPlanner};
 use std::f64::consts::TAU;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) 
         return None;
     }
     match args[0].dtype {
-        DType::F32 => Some(Box::new(Transform::<f32>::new(op, args, outs, machine))),
-        DType::F64 => Some(Box::new(Transform::<f64>::new(op, args, outs, machine))),
+        DType::F32 => Some(Box::new(Transform::<f32>::new(op, args, outs, machine)?)),
+        DType::F64 => Some(Box::new(Transform::<f64>::new(op, args, outs, machine)?)),
         _ => None,
     }
 }
@@ -56,7 +57,7 @@ fn number<T: FftNum>(x: f64) -> T {
 }
 
 impl<T: FftNum> Transform<T> {
-    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Transform<T> {
+    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Transform<T>> {
         let (last, others) = op.axes.split_last().expect("at least one axis");
         // The full side and the complex side, which are one unless the transform is real.
         let (full, complex) = match op.kind {
@@ -67,7 +68,7 @@ impl<T: FftNum> Transform<T> {
         let inverse = matches!(op.kind, FftKind::Inverse | FftKind::InverseReal { .. });
         let n = full.shape[*last];
         let halved = real && n.is_multiple_of(2);
-        let mut planner = FftPlanner::<T>::new();
+        let mut planner = planner::<T>()?;
         let mut pass = |lines: Lines, n: usize| {
             let plan = if inverse { planner.plan_fft_inverse(n) } else { planner.plan_fft_forward(n) };
             Pass { lines, plan }
@@ -92,7 +93,7 @@ impl<T: FftNum> Transform<T> {
         let line = all().map(|p| p.plan.len()).max().unwrap_or(0);
         let most = all().map(|p| p.lines.inner.min(LANES)).max().unwrap_or(1);
         let scratch = all().map(|p| p.plan.get_inplace_scratch_len()).max().unwrap_or(0);
-        Transform {
+        Some(Transform {
             kind: op.kind,
             work: if others.is_empty() { 0 } else { complex.numel().next_multiple_of(8) },
             n,
@@ -103,7 +104,7 @@ impl<T: FftNum> Transform<T> {
             threads: machine.threads,
             last,
             others,
-        }
+        })
     }
 
     /// Transforms bundles of lines: `load` writes them one after the other, `store` takes them from there. Both are given the

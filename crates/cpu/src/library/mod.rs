@@ -24,6 +24,8 @@ mod linalg;
 mod long_lines;
 mod network;
 mod packed;
+#[cfg(feature = "fft")]
+mod planner;
 mod radix;
 mod ragged;
 mod rearrange;
@@ -77,6 +79,11 @@ pub(crate) struct Started {
     pub(crate) talking: Box<dyn Talking>,
     pub(crate) bytes: usize,
 }
+
+/// Whether there is code of factorisations and of Fourier transforms for machines without vectors that are known here. Where an
+/// x86-64 has no AVX2 its kernels are evaluated, unless Cranelift makes them, and these ops are the interpreter's too: every
+/// program would carry half a megabyte for machines that compute nothing quickly.
+const PORTABLE: bool = cfg!(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))));
 
 /// What a routine is prepared for.
 #[derive(Clone, Copy)]

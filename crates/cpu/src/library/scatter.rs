@@ -123,7 +123,7 @@ combines!(
 );
 
 struct Scattering<T, C> {
-    geometry: Geometry,
+    geometry: Box<Geometry>,
     threads: usize,
     isa: Isa,
     /// What combining leaves as it is.
@@ -132,7 +132,7 @@ struct Scattering<T, C> {
 }
 
 pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let geometry = geometry(op, &args[0], &args[1], &args[2])?;
+    let geometry = Box::new(geometry(op, &args[0], &args[1], &args[2])?);
     let (threads, isa) = (machine.threads, machine.isa);
     let kind = match op.kind {
         ScatterKind::Set | ScatterKind::Add => ReduceKind::Sum,
@@ -153,7 +153,13 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<B
         };
     }
     // Code for every pair of type and kind would be much: only those are made that differ.
-    match op.kind {
+    let kind = match (op.kind, args[0].dtype) {
+        // `or` and `and`.
+        (ScatterKind::Add, DType::Bool) => ScatterKind::Max,
+        (ScatterKind::Mul, DType::Bool) => ScatterKind::Min,
+        (kind, _) => kind,
+    };
+    match kind {
         ScatterKind::Set => match args[0].dtype.size() {
             1 => Some(of!(u8, Set)),
             2 => Some(of!(u16, Set)),
@@ -453,22 +459,37 @@ unsafe fn owned(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if own.len() == g.operand {
-            return g.runs(indices, part, soon, f);
+        match own.len() == g.operand {
+            true => g.runs(indices, part, soon, f),
+            false => some(g, indices, part, own, &mut |kept| kept.iter().for_each(|&(to, from)| f(to, from))),
         }
-        let (mut kept, mut n) = ([(0, 0); KEPT], 0);
-        let mut flush = |kept: &[(usize, usize)]| kept.iter().for_each(|&(to, from)| f(to, from));
-        let flush: &mut dyn FnMut(&[(usize, usize)]) = &mut flush;
-        g.runs(indices, part, NEAR, |to, from| {
-            kept[n] = (to, from);
-            n += own.contains(&to) as usize;
-            if n == KEPT {
-                flush(&kept);
-                n = 0;
-            }
-        });
-        flush(&kept[..n]);
     }
+}
+
+/// Calls `meet` with places that begin among `own`, many at a time; one piece of code for all types.
+///
+/// # Safety
+/// As for [`Geometry::runs`].
+#[inline(never)]
+unsafe fn some(
+    g: &Geometry,
+    indices: *const u8,
+    part: Range<usize>,
+    own: Range<usize>,
+    meet: &mut dyn FnMut(&[(usize, usize)]),
+) {
+    let (mut kept, mut n) = ([(0, 0); KEPT], 0);
+    let note = |to, from| {
+        kept[n] = (to, from);
+        n += own.contains(&to) as usize;
+        if n == KEPT {
+            meet(&kept);
+            n = 0;
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { g.runs(indices, part, NEAR, note) };
+    meet(&kept[..n]);
 }
 
 /// Combines single updates with a table: a histogram.

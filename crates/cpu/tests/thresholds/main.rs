@@ -140,6 +140,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("PAGE", "a page of memory"),
     ("SPINS", "how long a worker waits"),
     ("YIELDS", "how long a worker waits"),
+    ("EVERY", "milliseconds between two questions whether a run shall stop"),
     ("ONE_SET_BYTES", "a stride; `gemm.one_set_rows` lists the rows from which on it matters"),
     ("PACKED_B_BYTES", "the most bytes of what `gemm.packed_b` lists the least of"),
     ("PACKED_B_ROW_BYTES", "how that grows with the rows, in between"),

@@ -3,6 +3,7 @@
 mod autograd;
 mod checkpoint;
 mod devices;
+mod interrupt;
 mod lifetime;
 mod lock;
 mod look;

@@ -311,13 +311,13 @@ pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(),
 }
 
 /// The types of an op's results for concrete operands.
-pub(crate) fn eval_types(op: &dyn Rules, args: &[Literal]) -> Result<Vec<Type>> {
+pub(crate) fn eval_types(op: &impl Rules, args: &[Literal]) -> Result<Vec<Type>> {
     let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
     op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))
 }
 
 /// The error of an op that is not linear in any operand.
-pub(crate) fn not_linear<T>(op: &dyn Rules) -> Result<T> {
+pub(crate) fn not_linear<T>(op: &impl Rules) -> Result<T> {
     Err(Error::no_rule(op.name(), "transpose", "it is not linear in its operands"))
 }
 
@@ -431,18 +431,13 @@ pub use window::Windows;
 pub use window_gather::{WindowGather, WindowScatter};
 
 macro_rules! ops {
-    ($($variant:ident($ty:ty)),* $(,)?) => {
+    (($d:tt) $($variant:ident($ty:ty)),* $(,)?) => {
         /// Every op. The variants are the one list; each holds the struct that carries the op's rules.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "each variant's struct is documented")]
         pub enum Op { $($variant($ty)),* }
 
         impl Op {
-            /// The op's rules.
-            pub fn rules(&self) -> &dyn Rules {
-                match self { $(Op::$variant(op) => op),* }
-            }
-
             /// Reads an op from its text form.
             pub fn parse(name: &str, attrs: &mut AttrReader) -> AttrResult<Op> {
                 $(if let Some(op) = <$ty as Rules>::parse(name, attrs) {
@@ -455,27 +450,15 @@ macro_rules! ops {
         $(impl From<$ty> for Op {
             fn from(op: $ty) -> Op { Op::$variant(op) }
         })*
+
+        macro_rules! rule {
+            ($d op:expr, $d x:ident => $d call:expr) => { match $d op { $(Op::$variant($d x) => $d call),* } };
+        }
     };
 }
 
-impl Op {
-    /// The name in the text form and in messages.
-    pub fn name(&self) -> &'static str {
-        self.rules().name()
-    }
-
-    /// Types of the results.
-    pub fn infer(&self, args: &[Type]) -> Infer {
-        self.rules().infer(args)
-    }
-
-    /// What it computes.
-    pub fn meaning(&self) -> Meaning {
-        self.rules().meaning()
-    }
-}
-
 ops! {
+    ($)
     Unary(crate::scalar::Unary),
     Binary(crate::scalar::Binary),
     Compare(crate::scalar::Compare),
@@ -530,4 +513,78 @@ ops! {
     CustomLinear(CustomLinear),
     Collective(Collective),
     ShardMap(ShardMap),
+}
+
+/// The rules, each by a match of its own rather than through one table of functions: what never differentiates, as the
+/// library for C, has no code for it.
+impl Op {
+    /// [`Rules::name`].
+    pub fn name(&self) -> &'static str {
+        rule!(self, op => op.name())
+    }
+
+    /// [`Rules::attrs`].
+    pub fn attrs(&self) -> Attrs {
+        rule!(self, op => op.attrs())
+    }
+
+    /// [`Rules::infer`].
+    pub fn infer(&self, args: &[Type]) -> Infer {
+        rule!(self, op => op.infer(args))
+    }
+
+    /// [`Rules::jvp`].
+    pub fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+        rule!(self, op => op.jvp(cx, x, dx, y))
+    }
+
+    /// [`Rules::jvp_with_values`].
+    pub fn jvp_with_values(
+        &self,
+        cx: &mut dyn Cx,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<Option<(Vec<Value>, Tangents)>> {
+        rule!(self, op => op.jvp_with_values(cx, x, dx))
+    }
+
+    /// [`Rules::differentiate_as`].
+    pub fn differentiate_as(&self, args: &[Type]) -> Result<Option<Graph>> {
+        rule!(self, op => op.differentiate_as(args))
+    }
+
+    /// [`Rules::split`].
+    pub fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+        rule!(self, op => op.split(cx, args, known))
+    }
+
+    /// [`Rules::transpose`].
+    pub fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        rule!(self, op => op.transpose(cx, args, ct))
+    }
+
+    /// [`Rules::batch`].
+    pub fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        rule!(self, op => op.batch(cx, x, batched, size))
+    }
+
+    /// [`Rules::saves`].
+    pub fn saves(&self) -> Saves {
+        rule!(self, op => op.saves())
+    }
+
+    /// [`Rules::precision`].
+    pub fn precision(&self) -> Precision {
+        rule!(self, op => op.precision())
+    }
+
+    /// [`Rules::meaning`].
+    pub fn meaning(&self) -> Meaning {
+        rule!(self, op => op.meaning())
+    }
+
+    /// [`Rules::eval`].
+    pub fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
+        rule!(self, op => op.eval(args))
+    }
 }

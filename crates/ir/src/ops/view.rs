@@ -22,7 +22,7 @@ macro_rules! linear_jvp {
     };
 }
 
-fn linear_operand<'a>(op: &dyn Rules, arg: &'a Arg) -> Result<&'a Type> {
+fn linear_operand<'a>(op: &impl Rules, arg: &'a Arg) -> Result<&'a Type> {
     match arg {
         Arg::Linear(ty) => Ok(ty),
         Arg::Known(_) => not_linear(op),

@@ -43,7 +43,7 @@ fn print(graph: &Graph, depth: usize, out: &mut String) -> fmt::Result {
             write!(out, "{}%{}", comma(i), name(a))?;
         }
         out.push(')');
-        let attrs = node.op.rules().attrs();
+        let attrs = node.op.attrs();
         if !attrs.is_empty() {
             out.write_str(" {")?;
             for (i, (key, value)) in attrs.iter().enumerate() {

@@ -125,7 +125,7 @@ impl Writer {
         // Numbers of 8 bits are computed with in f32, which holds each of them.
         let small = |t: &Type| t.dtype.is_float() && t.dtype.size() == 1;
         let converts = matches!(node.op, Op::Cast(_) | Op::Quantize(_) | Op::Const(_) | Op::Bitcast(_));
-        if !converts && node.op.rules().meaning().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
+        if !converts && node.op.meaning().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
             let wide = |t: &Type| if small(t) { t.with_dtype(ir::DType::F32) } else { t.clone() };
             let lifted: Vec<V> = args.iter().map(|a| self.cast(a, wide(&a.ty).dtype)).collect();
             let outs: Vec<Type> = types.iter().map(wide).collect();

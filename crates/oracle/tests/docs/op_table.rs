@@ -62,7 +62,7 @@ pub(crate) fn table() -> String {
                 }
             };
             add(|s| &mut s.names, node.op.name());
-            node.op.rules().attrs().iter().for_each(|(a, _)| add(|s| &mut s.attrs, a));
+            node.op.attrs().iter().for_each(|(a, _)| add(|s| &mut s.attrs, a));
         });
     }
     let list = read(&src.join("ops/mod.rs"));

@@ -11,9 +11,10 @@
 //! the mirror image with `t = t₁ + R/2·t₂`. So there are three passes, each over parts that don't touch each other: rows
 //! forward, pairs of columns there and back, rows back. How they are cut follows from the length alone.
 
+use super::super::planner::Planner;
 use super::{C, Element, Raw, in_ranges};
 use crate::pool::Pool;
-use rustfft::{Fft, FftPlanner};
+use rustfft::Fft;
 use std::sync::Arc;
 
 /// Rows: threads that can share a transform.
@@ -42,9 +43,8 @@ pub(super) struct Tables {
 
 impl Tables {
     /// For a multiple of [`ROWS`].
-    pub(super) fn new(points: usize) -> Tables {
+    pub(super) fn new(points: usize, planner: &mut Planner<f64>) -> Tables {
         let columns = points / R;
-        let mut planner = FftPlanner::new();
         let factor = |i: usize| C::cis(-std::f64::consts::TAU * (i % R * (i / R)) as f64 / points as f64);
         let turn = |i: usize| {
             let k = i % (R / 2) * columns + i / (R / 2);

@@ -17,7 +17,7 @@ mod spectral;
 mod sweeps;
 mod tridiagonal;
 
-use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use super::{Machine, PORTABLE, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
@@ -122,6 +122,9 @@ struct Matrix<'a> {
 
 /// The routine of a factorisation.
 pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    if machine.isa == Isa::Portable && !PORTABLE {
+        return None;
+    }
     let a = &args[0];
     let [.., m, n] = *a.shape else { return None };
     if let Op::Svd(Svd { vectors: true }) = op
@@ -253,7 +256,8 @@ impl<T: Real> Factorisation<T> {
                 Isa::Avx512 => self.one_avx512(matrix, work),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => self.one_avx2(matrix, work),
-                _ => self.one_inline(matrix, work),
+                _ if PORTABLE => self.one_inline(matrix, work),
+                _ => unreachable!("such a machine's are the interpreter's"),
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::ops::{ReduceKind, ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::{Shape, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -85,7 +85,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(base: &Type, window: &Shape, windows: &Windows, count: &[usize], machine: Machine) -> Option<Frame> {
+    fn new(base: &Type, window: &Shape, windows: &Windows, count: &[usize], machine: Machine) -> Option<Box<Frame>> {
         let rank = base.rank();
         if rank == 0 || rank > AXES {
             return None;
@@ -116,7 +116,7 @@ impl Frame {
             halves: None,
         };
         frame.halves = halving::halves(&frame);
-        Some(frame)
+        Some(Box::new(frame))
     }
 
     /// Where the two lines of the base under a line of windows begin, for windows of 2×2.
@@ -191,8 +191,8 @@ impl Frame {
 
 /// A reduction of windows.
 struct Reduction<T: Element, F: Fold<T>> {
-    frame: Frame,
-    sliding: Option<sliding::Sliding>,
+    frame: Box<Frame>,
+    sliding: Option<Box<sliding::Sliding>>,
     identity: T,
     fold: PhantomData<fn() -> F>,
 }
@@ -200,11 +200,10 @@ struct Reduction<T: Element, F: Fold<T>> {
 pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     let identity = op.kind.identity(args[0].dtype);
-    // Float products keep their order and grouping.
-    let ordered = op.kind == ReduceKind::Prod && args[0].dtype.is_float();
-    let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none() && !ordered);
+    let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none()).map(Box::new);
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
+        let sliding = sliding.filter(|_| <F as Fold<T>>::JOINS);
         Box::new(Reduction::<T, F> { frame, sliding, identity, fold: PhantomData }) as Box<dyn Routine>
     })
 }
@@ -221,7 +220,7 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
         let frame = &self.frame;
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
         let scratch = Raw(scratch);
-        if let Some(s) = &self.sliding {
+        if let (Some(s), true) = (&self.sliding, F::JOINS) {
             in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
                 let own = scratch.at(worker * s.scratch().next_multiple_of(64));
                 for plane in planes {
@@ -263,7 +262,7 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
 
 /// A gather or scatter at windows' extrema.
 struct Extrema<T: Element, const SCATTER: bool> {
-    frame: Frame,
+    frame: Box<Frame>,
     max: bool,
     /// Leading axes along which nothing slides, and the elements of keys and results below them.
     plain: usize,
@@ -281,7 +280,7 @@ pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Op
     extrema::<true>(frame, op.max, args)
 }
 
-fn extrema<const SCATTER: bool>(frame: Frame, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
+fn extrema<const SCATTER: bool>(frame: Box<Frame>, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
     let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
     let base = args[0].numel() / plain.max(1);
     if args[0].dtype == args[1].dtype && base < winners::NONE as usize {

@@ -214,7 +214,7 @@ struct Results {
 
 impl Results {
     /// Empty results of the types that an op infers.
-    fn of(op: &dyn Rules, args: &[Literal]) -> Result<Results> {
+    fn of(op: &impl Rules, args: &[Literal]) -> Result<Results> {
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let types = op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))?;
         let data = types.iter().map(|_| Vec::new()).collect();
