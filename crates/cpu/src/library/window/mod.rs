@@ -5,6 +5,7 @@
 
 mod halving;
 mod sliding;
+mod spreading;
 mod winners;
 
 use super::element::{Element, Fold, by_dtype, by_fold};
@@ -193,6 +194,7 @@ impl Frame {
 struct Reduction<T: Element, F: Fold<T>> {
     frame: Frame,
     sliding: Option<sliding::Sliding>,
+    spreading: Option<spreading::Spreading>,
     identity: T,
     fold: PhantomData<fn() -> F>,
 }
@@ -203,9 +205,10 @@ pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: M
     // Float products keep their order and grouping.
     let ordered = op.kind == ReduceKind::Prod && args[0].dtype.is_float();
     let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none() && !ordered);
+    let spreading = spreading::Spreading::new(&frame).filter(|_| op.kind == ReduceKind::Sum);
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
-        Box::new(Reduction::<T, F> { frame, sliding, identity, fold: PhantomData }) as Box<dyn Routine>
+        Box::new(Reduction::<T, F> { frame, sliding, spreading, identity, fold: PhantomData }) as Box<dyn Routine>
     })
 }
 
@@ -213,6 +216,9 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
     fn scratch_bytes(&self) -> usize {
         if let Some(s) = &self.sliding {
             return s.scratch().next_multiple_of(64) * self.frame.threads;
+        }
+        if let Some(s) = &self.spreading {
+            return s.scratch() * self.frame.threads;
         }
         (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
     }
@@ -227,6 +233,18 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
                 for plane in planes {
                     // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
                     unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own) };
+                }
+            });
+            return Ok(());
+        }
+        if F::ANY_ORDER
+            && let Some(s) = &self.spreading
+        {
+            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
+                let own = scratch.at(worker * s.scratch());
+                for plane in planes {
+                    // SAFETY: as above.
+                    unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own, frame.avx2) };
                 }
             });
             return Ok(());
