@@ -71,7 +71,7 @@ pub(super) fn prepare(
         && w.base_dilation.iter().any(|&d| d > 1)
         && w.base_dilation.iter().all(|&d| d <= 8)
         && w.strides.iter().all(|&s| s == 1)
-        && x.numel() * k.numel() * y.numel() > 0;
+        && [x, k, y].iter().all(|t| t.numel() > 0);
     if !floats || !suits {
         return None;
     }
