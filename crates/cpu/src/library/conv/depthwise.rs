@@ -100,54 +100,6 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     Some(Depthwise { g: g.clone(), rows, cols, part, places, gradient: !forward, threads, isa })
 }
 
-/// Elements `first..end` of a padded line, each to its one of `S` parts; `L` of each part at once, so that what is read is adjacent.
-///
-/// # Safety
-/// `source` has the elements, and `line` room for them.
-#[inline(always)]
-unsafe fn split<const S: usize, const L: usize>(
-    source: *const f32,
-    first: usize,
-    end: usize,
-    line: *mut f32,
-    part: usize,
-) {
-    let n = end - first;
-    let to: [*mut f32; S] = std::array::from_fn(|i| line.wrapping_add((first + i) % S * part + (first + i) / S));
-    let whole = n / S / L * L;
-    // SAFETY: the caller's promise.
-    unsafe {
-        for k in (0..whole).step_by(L) {
-            let all = source.add(S * k).cast::<[[f32; S]; L]>().read_unaligned();
-            every::<S, L, 0>(&all, to[0].add(k));
-            every::<S, L, 1>(&all, to[1].add(k));
-            if S > 2 {
-                every::<S, L, 2>(&all, to[2 % S].add(k));
-            }
-            if S > 3 {
-                every::<S, L, 3>(&all, to[3 % S].add(k));
-            }
-        }
-        for (i, to) in to.iter().enumerate() {
-            (whole..(n + S - 1 - i) / S).for_each(|k| *to.add(k) = *source.add(S * k + i));
-        }
-    }
-}
-
-/// Element `I` of each group.
-///
-/// # Safety
-/// There is room for them.
-#[inline(always)]
-unsafe fn every<const S: usize, const L: usize, const I: usize>(all: &[[f32; S]; L], to: *mut f32) {
-    let mut own = [0.0; L];
-    for k in 0..L {
-        own[k] = all[k][I % S];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { to.cast::<[f32; L]>().write_unaligned(own) };
-}
-
 impl Depthwise {
     /// f32 of a padded plane.
     fn plane(&self) -> usize {
@@ -171,12 +123,23 @@ impl Depthwise {
                     copy(from.wrapping_add(first), line.add(first), end - first);
                     continue;
                 }
-                let source = from.wrapping_add(first);
-                if (2..=4).contains(&step) {
-                    match step {
-                        2 => split::<2, LANES>(source, first, end, line, part),
-                        3 => split::<3, { LANES / 2 }>(source, first, end, line, part),
-                        _ => split::<4, { LANES / 2 }>(source, first, end, line, part),
+                if step == 2 {
+                    // Both parts at once, so that what is read is adjacent.
+                    let (n, source) = (end - first, from.wrapping_add(first));
+                    let even = line.add(first % 2 * part + first / 2);
+                    let odd = line.add((first + 1) % 2 * part + first.div_ceil(2));
+                    let whole = n / 2 / LANES * LANES;
+                    for k in (0..whole).step_by(LANES) {
+                        let both = source.add(2 * k).cast::<[[f32; 2]; LANES]>().read_unaligned();
+                        even.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[0]));
+                        odd.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[1]));
+                    }
+                    for k in whole..n / 2 {
+                        *even.add(k) = *source.add(2 * k);
+                        *odd.add(k) = *source.add(2 * k + 1);
+                    }
+                    if n % 2 == 1 {
+                        *even.add(n / 2) = *source.add(n - 1);
                     }
                     continue;
                 }
