@@ -25,6 +25,7 @@ import numpy as np
 
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.float32}
 INTS = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
+COMPLEX = {"c64": "f32", "c128": "f64"}
 PLACES = {"take", "take_along", "scatter_add", "scatter_set", "scatter_max", "embedding", "histogram", "cross_entropy"}
 POSITIVE = {"log", "log2", "log1p", "sqrt", "rsqrt", "lgamma", "digamma", "pow", "reduce_prod", "cumprod"}
 UNIT = {"asin", "acos", "atanh", "erf_inv"}
@@ -103,7 +104,7 @@ class Case:
             half = list(s)
             if op == "irfft":
                 half[self.list("axes")[-1]] = half[self.list("axes")[-1]] // 2 + 1
-            return [("c64", tuple(half))]
+            return [("c64" if d == "f32" else "c128", tuple(half))]
         if op == "triangular_solve":
             return [(d, s), (d, s)]
         return [(d, s)]
@@ -145,8 +146,8 @@ class Torch:
 
     def tensor(self, c, dtype, shape):
         t = self.torch
-        if dtype == "c64":
-            return t.complex(t.from_numpy(c.data("f32", shape)), t.from_numpy(c.data("f32", shape)))
+        if dtype in COMPLEX:
+            return t.complex(*(t.from_numpy(c.data(COMPLEX[dtype], shape)) for _ in range(2)))
         x = t.from_numpy(np.asarray(c.data(dtype, shape)))
         return x.to(self.dtypes[dtype])
 
@@ -249,10 +250,12 @@ class Torch:
                 return lambda x: F.avg_pool1d(x[None], w, s)[0] * w
             return lambda x: F.avg_pool2d(x, w, s, divisor_override=1)
         if op in ("conv", "conv1d"):
-            f = F.conv2d if op == "conv" else F.conv1d
-            return lambda x, w: f(x, w, stride=c.number("stride"), padding=c.number("kernel") // 2, groups=c.number("groups"))
+            f = (F.conv1d, F.conv2d, F.conv3d)[len(c.shape) - 3]
+            return lambda x, w: f(x, w, stride=c.number("stride"), padding=c.number("kernel") // 2,
+                                  dilation=c.number("dilation"), groups=c.number("groups"))
         if op == "conv_transpose":
-            return lambda x, w: F.conv_transpose2d(x, w, stride=c.number("stride"), groups=c.number("groups"))
+            f = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(c.shape) - 3]
+            return lambda x, w: f(x, w, stride=c.number("stride"), groups=c.number("groups"))
         if op == "attention":
             return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=c.number("causal") == 1)
         if op in ("fft", "rfft", "irfft"):
@@ -297,8 +300,9 @@ class Jax:
 
     def tensor(self, c, dtype, shape):
         n = self.jax.numpy
-        if dtype == "c64":
-            return n.asarray(c.data("f32", shape) + 1j * c.data("f32", shape)).astype(n.complex64)
+        if dtype in COMPLEX:
+            re, im = (c.data(COMPLEX[dtype], shape) for _ in range(2))
+            return n.asarray(re + 1j * im).astype({"c64": n.complex64, "c128": n.complex128}[dtype])
         return n.asarray(c.data(dtype, shape)).astype(self.dtypes[dtype])
 
     def function(self, c):
@@ -397,10 +401,12 @@ class Jax:
         if op in ("conv", "conv1d"):
             k, r = c.number("kernel"), len(c.shape) - 2
             return lambda x, w: lax.conv_general_dilated(x, w, (c.number("stride"),) * r, [(k // 2, k // 2)] * r,
+                                                         rhs_dilation=(c.number("dilation"),) * r,
                                                          feature_group_count=c.number("groups"))
         if op == "conv_transpose":
-            k, s = c.number("kernel"), c.number("stride")
-            return lambda x, w: lax.conv_general_dilated(x, n.swapaxes(w, 0, 1), (1, 1), [(k - 1, k - 1)] * 2, lhs_dilation=(s, s))
+            k, s, r = c.number("kernel"), c.number("stride"), len(c.shape) - 2
+            return lambda x, w: lax.conv_general_dilated(x, n.swapaxes(w, 0, 1), (1,) * r, [(k - 1, k - 1)] * r,
+                                                         lhs_dilation=(s,) * r)
         if op == "attention":
             def attention(q, k, v):
                 s = n.einsum("bhqd,bhkd->bhqk", q, k) / q.shape[-1] ** 0.5

@@ -95,6 +95,73 @@ fn shapes_by_lot() {
     }
 }
 
+/// Features that are alone in their groups, with steps and holes by lot, and so inputs that are spread.
+#[test]
+fn features_alone_by_lot() {
+    let mut r = Random(37);
+    for _ in 0..40 {
+        let (groups, outs, rank) = (1 + r.below(3), 1 + r.below(3), 1 + r.below(4).min(1));
+        let mut w = Windows::plain(rank);
+        let (mut x, mut k) = (vec![1 + r.below(3), groups], vec![groups * outs, 1]);
+        for a in 0..rank {
+            (w.strides[a], w.window_dilation[a]) = (1 + r.below(4), 1 + r.below(4) / 3);
+            (w.low[a], w.high[a]) = (r.below(4) as i64 - 1, r.below(4) as i64 - 1);
+            let window = 1 + r.below(5);
+            let seen = r.below(if a + 1 == rank { 40 } else { 8 }) * w.strides[a] + (window - 1) * w.window_dilation[a];
+            x.push((seen as i64 + 1 - w.low[a] - w.high[a]).max(1) as usize);
+            k.push(window);
+        }
+        check(&Conv { groups, ..Conv::new(DType::F32, w) }, &x, &k, DType::F32);
+    }
+}
+
+/// Three axes and more, by lot: steps, holes in windows and inputs, padding, groups, and so the gradients of all of that; 16-bit floats too.
+#[test]
+fn volumes_by_lot() {
+    let mut r = Random(29);
+    for round in 0..40 {
+        let rank = if round % 10 == 9 { 4 } else { 3 };
+        let groups = [1, 1, 2, 3][r.below(4)];
+        let (features, outs) = (groups * (1 + r.below(3)), groups * [1, 2, 3, 5][r.below(4)]);
+        let mut w = Windows::plain(rank);
+        let (mut x, mut k) = (vec![1 + r.below(3), features], vec![outs, features / groups]);
+        for a in 0..rank {
+            let window = 1 + r.below(3);
+            (w.strides[a], w.window_dilation[a]) = ([1, 1, 2, 3][r.below(4)], [1, 1, 1, 2][r.below(4)]);
+            if w.strides[a] == 1 && round % 3 == 0 {
+                w.base_dilation[a] = 1 + r.below(3);
+            }
+            (w.low[a], w.high[a]) = (r.below(4) as i64 - 1, r.below(4) as i64 - 1);
+            let seen = r.below(3) * w.strides[a] + (window - 1) * w.window_dilation[a] + 1;
+            let base = (seen as i64 - w.low[a] - w.high[a]).max(1) as usize;
+            x.push((base - 1).div_ceil(w.base_dilation[a]) + 1);
+            k.push(window);
+        }
+        let dtype = [DType::F32, DType::F32, DType::F64, DType::BF16, DType::F16][round % 5];
+        check(&Conv { groups, ..Conv::new(dtype, w) }, &x, &k, dtype);
+    }
+    let batched = Conv { batch_groups: 2, ..Conv::new(DType::F32, Windows::plain(3)) };
+    check(&batched, &[4, 3, 5, 4, 5], &[6, 3, 2, 2, 3], DType::F32);
+}
+
+/// 16-bit floats under windows of all kinds: alone in their groups, with steps, with holes.
+#[test]
+fn sixteen_bits_by_lot() {
+    let mut r = Random(31);
+    for round in 0..24 {
+        let features = 1 + r.below(4);
+        let groups = [1, features][r.below(2)];
+        let outs = groups * (1 + r.below(4));
+        let mut w = Windows::strided(&[1 + r.below(4), 1 + r.below(4)], &[1, r.below(3) as i64]);
+        w.window_dilation[1] = 1 + r.below(2);
+        let window = [1 + r.below(3), 1 + r.below(5)];
+        let size = [6 + r.below(9), 9 + r.below(30)];
+        let dtype = [DType::BF16, DType::F16][round % 2];
+        let conv = Conv { groups, ..Conv::new(dtype, w) };
+        check(&conv, &[2, features, size[0], size[1]], &[outs, features / groups, window[0], window[1]], dtype);
+    }
+}
+
 /// Transposed convolutions with fewer results' features than images and input features, whose kernel's gradient has a window as large as the input.
 #[test]
 fn transposed_to_few_features() {
@@ -110,9 +177,14 @@ fn transposed_to_few_features() {
 /// Padding is zeros that are multiplied like any others: under an infinite weight they give NaN.
 #[test]
 fn infinite_weights_meet_the_padding() {
-    for stride in [1, 2] {
-        let conv = Conv::new(DType::F32, Windows::strided(&[stride, stride], &[1, 1]));
-        let graph = graph(&conv, &[2, 3, 16, 32], &[8, 3, 3, 3], DType::F32);
+    let image: (&[usize], &[usize]) = (&[2, 3, 16, 32], &[8, 3, 3, 3]);
+    let volume: (&[usize], &[usize]) = (&[2, 2, 4, 6, 9], &[4, 2, 3, 3, 3]);
+    let alone: (&[usize], &[usize]) = (&[2, 3, 9, 20], &[6, 1, 3, 3]);
+    for (stride, (x, k)) in [(1, image), (2, image), (1, volume), (2, volume), (2, alone), (3, alone)] {
+        let rank = x.len() - 2;
+        let windows = Windows::strided(&vec![stride; rank], &vec![1; rank]);
+        let conv = Conv { groups: x[1] / k[1], ..Conv::new(DType::F32, windows) };
+        let graph = graph(&conv, x, k, DType::F32);
         let both = transform::vjp(&graph, &[0, 1]).unwrap();
         for graph in [graph, both] {
             let mut random = Random(7);

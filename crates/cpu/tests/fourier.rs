@@ -45,6 +45,17 @@ fn lines_of_all_kinds() {
         (&[10, 12, 16], &[0, 2]),
         (&[12, 10, 20], &[2, 0, 1]),
         (&[300, 8], &[0]),
+        // Other prime factors, up to the largest that lines are divided by, and beyond; lines shorter than a tile.
+        (&[20, 7], &[1]),
+        (&[26, 9], &[0]),
+        (&[9, 77], &[1]),
+        (&[17, 127], &[1]),
+        (&[254, 9], &[0]),
+        (&[9, 131], &[1]),
+        (&[22, 14], &[0, 1]),
+        (&[40, 3], &[1]),
+        (&[33, 5], &[1]),
+        (&[24, 6], &[1]),
         // Long lines, as matrices: alone, few, of factors that fill vectors and of others, of two axes.
         (&[256], &[0]),
         (&[3, 512], &[1]),

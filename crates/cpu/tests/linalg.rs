@@ -74,6 +74,41 @@ fn cholesky_lu_and_qr() {
     }
 }
 
+/// Many small matrices, of which some have no factors: rows to exchange, columns of zeros, tiny and huge pivots, and numbers that are none.
+#[test]
+fn many_small_matrices() {
+    let mut random = Random(23);
+    for dtype in [DType::F32, DType::F64] {
+        for (batch, n) in [(16, 1), (8, 2), (40, 3), (17, 5), (33, 8), (13, 11), (31, 16), (16, 33), (8, 64), (8, 65)] {
+            let a = positive(&mut random, dtype, batch, n);
+            check(Cholesky, &[a.clone()], tolerance(dtype));
+            // One of them has a diagonal that is not positive.
+            let worse = Literal::from_fn(a.ty().clone(), |i| {
+                let there = i / (n * n) == batch / 2 && i % (n * n) == (n / 2) * (n + 1);
+                if there { Scalar::from_f64(dtype, -1.0) } else { a.get(i) }
+            });
+            check(Cholesky, &[worse], tolerance(dtype));
+            for (m, n) in [(n, n), (n + 3, n), (n, n + 2)] {
+                let a = random.literal(&Type::new(dtype, &[batch, m, n]));
+                check(Lu, &[a.clone()], 100.0 * tolerance(dtype));
+                let odd = Literal::from_fn(a.ty().clone(), |i| {
+                    let (matrix, col) = (i / (m * n), i % n);
+                    let x = a.get(i).to_f64();
+                    let x = match matrix % 6 {
+                        1 if col == n / 2 => 0.0,
+                        2 => x * 1e-33,
+                        3 => x * 1e31,
+                        4 if i % (m * n) == 0 => 0.0,
+                        _ => x,
+                    };
+                    Scalar::from_f64(dtype, x)
+                });
+                check(Lu, &[odd], 100.0 * tolerance(dtype));
+            }
+        }
+    }
+}
+
 #[test]
 fn triangular_solves() {
     let mut random = Random(22);

@@ -242,6 +242,38 @@ fn taking_and_putting_along() {
     }
 }
 
+/// Windows with steps of all sizes, and sums over an input that is spread, as their gradients are: by lot.
+#[test]
+fn windows_by_lot() {
+    let mut random = Random(8);
+    for round in 0..60 {
+        let rank = 1 + random.below(4).min(1);
+        let (mut shape, mut window, mut windows) = (vec![2; 3 - rank], vec![1; 3 - rank], Windows::plain(3));
+        for a in 3 - rank..3 {
+            let (base, own) = (1 + random.below(if a == 2 { 40 } else { 7 }), 1 + random.below(6));
+            shape.push(base);
+            window.push(own);
+            let low = random.below(2 * own) as i64 - 1;
+            (windows.low[a], windows.high[a]) = (low, own as i64 + random.below(3) as i64);
+            match round % 2 {
+                0 => windows.base_dilation[a] = 1 + random.below(4),
+                _ => windows.strides[a] = 1 + random.below(7),
+            }
+        }
+        let dtype = [DType::F32, DType::F64, DType::BF16, DType::I32][round % 4];
+        let x = tied(&mut random, &Type::new(dtype, &shape));
+        for kind in [ReduceKind::Sum, ReduceKind::Max] {
+            let op = ReduceWindow { kind, window: window[..].into(), windows: windows.clone() };
+            check(op, &[x.clone()], 0.0);
+        }
+        let gather = WindowGather { max: true, window: window[..].into(), windows: windows.clone() };
+        let count = graph(gather.clone().into(), &[x.ty().clone(), x.ty().clone()]).output_types()[0].clone();
+        check(gather, &[x.clone(), x.clone()], 0.0);
+        let scatter = WindowScatter { max: true, window: window[..].into(), windows };
+        check(scatter, &[x.clone(), random.literal(&count)], 0.0);
+    }
+}
+
 #[test]
 fn windows() {
     let mut random = Random(6);

@@ -345,7 +345,10 @@ fn conv(c: &Case, b: &mut Builder) -> Result<Value> {
             let edge = vec![k as i64 - 1; spatial];
             Windows { base_dilation: vec![stride; spatial][..].into(), ..Windows::strided(&vec![1; spatial], &edge) }
         }
-        _ => Windows::strided(&vec![stride; spatial], &vec![(k / 2) as i64; spatial]),
+        _ => {
+            let plain = Windows::strided(&vec![stride; spatial], &vec![(k / 2) as i64; spatial]);
+            Windows { window_dilation: vec![c.number("dilation"); spatial][..].into(), ..plain }
+        }
     };
     b.one(Conv { groups, ..Conv::new(d, windows) }.into(), &[x, w])
 }

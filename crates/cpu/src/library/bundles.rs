@@ -4,12 +4,12 @@
 //! where lines lie along memory. Inverse transforms are forward ones with real and imaginary parts exchanged. A real line of
 //! even length is transformed as a complex one of half the length, its even and odd elements together, and taken apart with
 //! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there. Long lines that lie along memory are
-//! taken as matrices (`long_lines.rs`). Lengths with other factors are `rustfft`'s (`fourier.rs`).
+//! taken as matrices (`long_lines.rs`). Lengths with larger factors are `rustfft`'s (`fourier.rs`).
 
 use super::along::Lines;
 use super::long_lines::{Line, LongLines, Phase, Real};
 use super::rearrange::{Axis, tiles};
-use super::stockham::{Lane, Number, Plan, get, plus, put, root, times};
+use super::stockham::{Finish, Lane, Number, Plan, Seats, Way, plus, root, times};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::gemm::vector::Vector;
@@ -22,11 +22,14 @@ use std::ops::Range;
 
 /// Elements of a line, at most: the buffers stay in the second cache.
 const LONG: usize = 2048;
+/// The largest prime by which lengths are divided: transforms by way of another length are quicker from about twice that.
+pub(super) const ODD: usize = 127;
 /// Lines, at least.
 const FEW_LINES: usize = 8;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("fourier.long", LONG, "elements of a line: up to here lines are transformed side by side"),
+    Threshold::new("fourier.odd", ODD, "a prime factor of a length: up to here lines are transformed side by side"),
     Threshold::new("fourier.lines", FEW_LINES, "lines: from here they are transformed side by side"),
 ];
 
@@ -97,9 +100,9 @@ impl<T: Number> Step<T> {
         Some(Step { kind, outer: lines.outer, inner: lines.inner, from, to, real, plan, roots, factor })
     }
 
-    /// Elements of a buffer: the longer of a line and half a spectrum.
+    /// Elements of a buffer: the longer of a line and half a spectrum, and those of a tile.
     fn elements(&self) -> usize {
-        self.plan.n.max(self.from).max(self.to) + 1
+        (self.plan.n.max(self.from).max(self.to) + 1).max(TILE)
     }
 
     fn bundles(&self, lanes: usize) -> usize {
@@ -133,72 +136,74 @@ impl<T: Number> Step<T> {
         y: *mut T,
     ) {
         let halved = !self.roots.is_empty();
-        let one = T::from_f64(1.0);
         let (source, target) =
             (self.place(bundle, V::LANES, self.source()), self.place(bundle, V::LANES, self.target()));
+        let finish = Finish::Factor(self.factor);
+        let (own, home) = (Seats::buffer::<V>(x), Seats::buffer::<V>(self.plan.home(x, y)));
+        // The other one of the buffers.
+        let other = Seats::buffer::<V>(self.plan.home(y, x));
         // SAFETY: the caller's promise; every place is inside of its plane or buffer.
         unsafe {
+            let zero = V::splat(T::default());
             match self.kind {
                 Kind::Complex { inverse } => {
-                    let (re, im) = if inverse { (V::LANES, 0) } else { (0, V::LANES) };
-                    read::<V>(isa, from.re.at(source.at), source, self.from, x.add(re), 2 * V::LANES);
-                    read::<V>(isa, from.im.at(source.at), source, self.from, x.add(im), 2 * V::LANES);
-                    let (z, _) = self.plan.run::<V>(x, y);
-                    if self.factor != one {
-                        let f = V::splat(self.factor);
-                        (0..2 * self.to).for_each(|k| V::load(z.add(k * V::LANES)).mul(f).store(z.add(k * V::LANES)));
+                    // What lies as vectors already is read, and written, where it is.
+                    let direct = |place: Place, planes: Planes<T>| {
+                        let seats =
+                            Seats { re: planes.re.at(place.at), im: planes.im.at(place.at), step: place.element };
+                        (place.line == 1 && place.count == V::LANES).then_some(seats)
+                    };
+                    let begin = direct(source, from).unwrap_or_else(|| {
+                        read::<V>(isa, from.re.at(source.at), source, self.from, own.re, own.step);
+                        read::<V>(isa, from.im.at(source.at), source, self.from, own.im, own.step);
+                        own
+                    });
+                    let end = direct(target, to);
+                    let (begin, last) = (begin.exchanged(inverse), end.unwrap_or(home).exchanged(inverse));
+                    V::transform(&self.plan, Way { from: begin, to: last, x, y, finish });
+                    if end.is_none() {
+                        write::<V>(isa, home.re, home.step, to.re.at(target.at), target, self.to);
+                        write::<V>(isa, home.im, home.step, to.im.at(target.at), target, self.to);
                     }
-                    write::<V>(isa, z.add(re), 2 * V::LANES, to.re.at(target.at), target, self.to);
-                    write::<V>(isa, z.add(im), 2 * V::LANES, to.im.at(target.at), target, self.to);
                 }
                 Kind::Real => {
-                    let zero = V::splat(T::default());
                     let z = if halved {
                         // Even elements are real parts, odd ones imaginary parts.
                         read::<V>(isa, from.re.at(source.at), source, self.real, x, V::LANES);
-                        let (z, other) = self.plan.run::<V>(x, y);
-                        self.untangle::<V>(z, other);
+                        V::transform(&self.plan, Way { from: own, to: home, x, y, finish });
+                        self.untangle::<V>(home, other);
                         other
                     } else {
                         read::<V>(isa, from.re.at(source.at), source, self.real, x, 2 * V::LANES);
-                        (0..self.real).for_each(|k| zero.store(x.add((2 * k + 1) * V::LANES)));
-                        self.plan.run::<V>(x, y).0
+                        (0..self.real).for_each(|k| zero.store(own.im.add(k * own.step)));
+                        V::transform(&self.plan, Way { from: own, to: home, x, y, finish });
+                        home
                     };
-                    write::<V>(isa, z, 2 * V::LANES, to.re.at(target.at), target, self.to);
-                    write::<V>(isa, z.add(V::LANES), 2 * V::LANES, to.im.at(target.at), target, self.to);
+                    write::<V>(isa, z.re, z.step, to.re.at(target.at), target, self.to);
+                    write::<V>(isa, z.im, z.step, to.im.at(target.at), target, self.to);
                 }
                 Kind::Back => {
-                    read::<V>(isa, from.re.at(source.at), source, self.from, y, 2 * V::LANES);
-                    read::<V>(isa, from.im.at(source.at), source, self.from, y.add(V::LANES), 2 * V::LANES);
+                    let spectrum = Seats::buffer::<V>(y);
+                    read::<V>(isa, from.re.at(source.at), source, self.from, spectrum.re, spectrum.step);
+                    read::<V>(isa, from.im.at(source.at), source, self.from, spectrum.im, spectrum.step);
                     // What a real signal's spectrum can't hold is ignored.
-                    let zero = V::splat(T::default());
-                    zero.store(y.add(V::LANES));
+                    zero.store(spectrum.im);
                     if self.real.is_multiple_of(2) {
-                        zero.store(y.add((2 * (self.from - 1) + 1) * V::LANES));
+                        zero.store(spectrum.im.add((self.from - 1) * spectrum.step));
                     }
-                    let f = V::splat(self.factor);
                     if halved {
-                        self.together::<V>(y, x);
-                        let (z, _) = self.plan.run::<V>(x, y);
-                        for k in 0..self.plan.n {
-                            let (re, im) = get::<V>(z, k);
-                            put(z, k, (im.mul(f), re.mul(f)));
-                        }
-                        write::<V>(isa, z, V::LANES, to.re.at(target.at), target, self.real);
-                        return;
+                        self.together::<V>(spectrum, own);
+                        V::transform(&self.plan, Way { from: own, to: home.exchanged(true), x, y, finish });
+                        return write::<V>(isa, home.re, V::LANES, to.re.at(target.at), target, self.real);
                     }
                     // The other half of the spectrum, and both parts exchanged.
                     for k in 0..self.real {
-                        let (re, im) = get::<V>(y, k.min(self.real - k));
+                        let (re, im) = spectrum.get::<V>(k.min(self.real - k));
                         let im = if k < self.from { im } else { zero.sub(im) };
-                        put(x, k, (im, re));
+                        own.put(k, (im, re));
                     }
-                    let (z, _) = self.plan.run::<V>(x, y);
-                    for k in 0..self.real {
-                        let (_, re) = get::<V>(z, k);
-                        re.mul(f).store(z.add((2 * k + 1) * V::LANES));
-                    }
-                    write::<V>(isa, z.add(V::LANES), 2 * V::LANES, to.re.at(target.at), target, self.real);
+                    V::transform(&self.plan, Way { from: own, to: home, x, y, finish });
+                    write::<V>(isa, home.im, home.step, to.re.at(target.at), target, self.real);
                 }
             }
         }
@@ -215,38 +220,38 @@ impl<T: Number> Step<T> {
 
     /// The spectrum of real lines from the transform of their halves.
     #[inline(always)]
-    unsafe fn untangle<V: Lane<Elem = T>>(&self, z: *const T, to: *mut T) {
+    unsafe fn untangle<V: Lane<Elem = T>>(&self, z: Seats<T>, to: Seats<T>) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h` elements, and for one more at `to`.
         unsafe {
             let half = V::splat(T::from_f64(0.5));
             for k in 0..=h {
-                let (a, b) = (get::<V>(z, k % h), get::<V>(z, (h - k) % h));
+                let (a, b) = (z.get::<V>(k % h), z.get::<V>((h - k) % h));
                 let even = (a.0.add(b.0).mul(half), a.1.sub(b.1).mul(half));
                 let odd = (a.0.sub(b.0).mul(half), a.1.add(b.1).mul(half));
                 let w = (V::splat(self.roots[2 * k]), V::splat(self.roots[2 * k + 1]));
                 // (a - b*) / 2i, turned.
                 let zero = V::splat(T::default());
-                put(to, k, plus(even, times((odd.1, zero.sub(odd.0)), w)));
+                to.put(k, plus(even, times((odd.1, zero.sub(odd.0)), w)));
             }
         }
     }
 
     /// The transform of real lines' halves from their spectrum, both parts exchanged.
     #[inline(always)]
-    unsafe fn together<V: Lane<Elem = T>>(&self, spectrum: *const T, to: *mut T) {
+    unsafe fn together<V: Lane<Elem = T>>(&self, spectrum: Seats<T>, to: Seats<T>) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h + 1` elements, and for `h` at `to`.
         unsafe {
             let half = V::splat(T::from_f64(0.5));
             let zero = V::splat(T::default());
             for k in 0..h {
-                let (a, b) = (get::<V>(spectrum, k), get::<V>(spectrum, h - k));
+                let (a, b) = (spectrum.get::<V>(k), spectrum.get::<V>(h - k));
                 let even = (a.0.add(b.0).mul(half), a.1.sub(b.1).mul(half));
                 let odd = (a.0.sub(b.0).mul(half), a.1.add(b.1).mul(half));
                 let w = (V::splat(self.roots[2 * k]), zero.sub(V::splat(self.roots[2 * k + 1])));
                 let odd = times(odd, w);
-                put(to, k, (even.1.add(odd.0), even.0.sub(odd.1)));
+                to.put(k, (even.1.add(odd.0), even.0.sub(odd.1)));
             }
         }
     }
@@ -366,10 +371,14 @@ wide!(f64, __m512d, __m256d, 8, 4);
 /// What elements are moved as.
 type Bits<V> = <<V as Vector>::Elem as Number>::Bits;
 
+/// Elements of the largest tile, and lines of the largest bundle.
+pub(super) const TILE: usize = 8;
+const MOST_LINES: usize = 16;
+
 /// Reads `n` elements of a bundle's lines; element `k` of all of them goes to `to + k·step`.
 ///
 /// # Safety
-/// The lines are there, and room for `n` vectors.
+/// The lines are there, and room for `n` vectors and no fewer than of a tile.
 #[inline(always)]
 pub(super) unsafe fn read<V: Lane>(
     isa: Isa,
@@ -381,15 +390,25 @@ pub(super) unsafe fn read<V: Lane>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if place.count == V::LANES && place.line == 1 {
-            (0..n).for_each(|k| V::load(from.add(k * place.element)).store(to.add(k * step)));
-            return;
+        if place.line == 1 {
+            return (0..n)
+                .for_each(|k| V::load_first(from.add(k * place.element), place.count).store(to.add(k * step)));
         }
-        if place.count >= <Bits<V> as tiles::Transpose>::TILE && place.element == 1 {
+        let tile = <Bits<V> as tiles::Transpose>::TILE;
+        if place.count >= tile && place.element == 1 {
             // Lanes without a line keep what they have: lanes never meet.
             let d = Axis { size: place.count, from: place.line as isize, to: 1 };
-            let s = Axis { size: n, from: 1, to: step as isize };
-            return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..n, isa);
+            let s = Axis { size: n.max(tile), from: 1, to: step as isize };
+            if n >= tile {
+                return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..n, isa);
+            }
+            // Lines shorter than a tile are made as long first.
+            let mut lines = [V::Elem::default(); TILE * MOST_LINES];
+            for j in 0..place.count {
+                V::load_first(from.add(j * place.line), n).store_first(lines.as_mut_ptr().add(j * tile), n);
+            }
+            let d = Axis { from: tile as isize, ..d };
+            return tiles::transpose(lines.as_ptr().cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..tile, isa);
         }
         for k in 0..n {
             for j in 0..V::LANES {
@@ -404,7 +423,7 @@ pub(super) unsafe fn read<V: Lane>(
 /// Writes `n` elements of a bundle's lines.
 ///
 /// # Safety
-/// The lines are there, and `n` vectors.
+/// The lines are there, and `n` vectors, and no fewer than of a tile.
 #[inline(always)]
 pub(super) unsafe fn write<V: Lane>(
     isa: Isa,
@@ -416,15 +435,25 @@ pub(super) unsafe fn write<V: Lane>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if place.count == V::LANES && place.line == 1 {
-            (0..n).for_each(|k| V::load(from.add(k * step)).store(to.add(k * place.element)));
-            return;
+        if place.line == 1 {
+            return (0..n)
+                .for_each(|k| V::load(from.add(k * step)).store_first(to.add(k * place.element), place.count));
         }
         let tile = <Bits<V> as tiles::Transpose>::TILE;
-        if place.count >= tile && place.element == 1 && n >= tile {
-            let d = Axis { size: n, from: step as isize, to: 1 };
+        if place.count >= tile && place.element == 1 {
+            let d = Axis { size: n.max(tile), from: step as isize, to: 1 };
             let s = Axis { size: place.count, from: 1, to: place.line as isize };
-            return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..place.count, isa);
+            if n >= tile {
+                return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..place.count, isa);
+            }
+            let mut lines = [V::Elem::default(); TILE * MOST_LINES];
+            let s = Axis { to: tile as isize, ..s };
+            let (from, at) = (from.cast::<Bits<V>>(), lines.as_mut_ptr());
+            tiles::transpose(from, at.cast::<Bits<V>>(), d, s, 0..place.count, isa);
+            for j in 0..place.count {
+                V::load_first(at.add(j * tile), n).store_first(to.add(j * place.line), n);
+            }
+            return;
         }
         for j in 0..place.count {
             (0..n).for_each(|k| *to.add(k * place.element + j * place.line) = *from.add(k * step + j));

@@ -22,6 +22,9 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
     fn less(self, b: Self) -> bool;
     /// Bits that order as sorting does: NaN above all numbers, −0 equal to 0.
     fn key(self) -> u64;
+    /// The element of a key, and whether this is that of its key: one of both zeros is not, and few NaN are.
+    fn of_key(key: u64) -> Self;
+    fn is_of_key(self) -> bool;
 
     #[inline(always)]
     fn add(self, b: Self) -> Self {
@@ -103,6 +106,15 @@ macro_rules! floats {
                     (bits | sign) as u64
                 }
             }
+            #[inline(always)]
+            fn of_key(key: u64) -> Self {
+                let (bits, sign) = (key as $bits, 1 << (<$bits>::BITS - 1));
+                Self::from_bits(if bits & sign != 0 { bits & !sign } else { !bits })
+            }
+            #[inline(always)]
+            fn is_of_key(self) -> bool {
+                self.to_bits() == Self::of_key(self.key()).to_bits()
+            }
         }
     )*};
 }
@@ -159,6 +171,14 @@ macro_rules! integers {
             #[inline(always)]
             fn key(self) -> u64 {
                 (self as $unsigned ^ $flip) as u64
+            }
+            #[inline(always)]
+            fn of_key(key: u64) -> Self {
+                (key as $unsigned ^ $flip) as Self
+            }
+            #[inline(always)]
+            fn is_of_key(self) -> bool {
+                true
             }
         }
     )*};

@@ -4,8 +4,8 @@
 //! All of a line of moderate length stays in the first caches, and only its rows are turned on the way into vectors. Where there are
 //! fewer lines than threads, threads share each line. Real lines are halved as in `bundles.rs`.
 
-use super::bundles::{Kind, Place, Planes, read, write};
-use super::stockham::{Lane, Number, Plan, get, put, root, times};
+use super::bundles::{Kind, Place, Planes, TILE, read, write};
+use super::stockham::{Finish, Lane, Number, Plan, Seats, Way, root};
 use super::{Raw, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -128,13 +128,18 @@ impl<T: Real> LongLines<T> {
         self.lines < self.threads
     }
 
+    /// Elements from one row to the next between columns and rows: rows of a power of two would all be in the same part of the first cache.
+    fn row(&self) -> usize {
+        self.rows.n + self.lanes
+    }
+
     /// Elements of a plane of scratch, and of one of a worker's buffers.
     fn plane(&self) -> usize {
-        self.length().next_multiple_of(16) + 16
+        (self.columns.n * self.row()).next_multiple_of(16) + 16
     }
 
     fn buffer(&self) -> usize {
-        self.columns.n.max(self.rows.n) * 2 * self.lanes
+        self.columns.n.max(self.rows.n).max(TILE) * 2 * self.lanes
     }
 
     /// Elements of scratch for a line, and for a worker.
@@ -207,45 +212,57 @@ impl<T: Real> LongLines<T> {
         let (n1, n2) = (self.columns.n, self.rows.n);
         let (x, y) = (line.x.at(0), line.y.at(0));
         // Inverse transforms have real and imaginary parts exchanged.
-        let exchanged = |p: Planes<T>, on: bool| if on { (p.im, p.re) } else { (p.re, p.im) };
+        let exchanged = |p: Planes<T>, on: bool| if on { Planes { re: p.im, im: p.re } } else { p };
+        let seats = |p: Planes<T>, at: Place| Seats { re: p.re.at(at.at), im: p.im.at(at.at), step: at.element };
+        let own = Seats::buffer::<V>(x);
         let inverse = self.kind == Kind::Complex { inverse: true };
         let complex = matches!(self.kind, Kind::Complex { .. });
         // SAFETY: the caller's promise; every place is inside of its plane or buffer.
         unsafe {
             match phase {
                 Phase::Columns => {
-                    let (re, im) = exchanged(if complex { line.from } else { line.halves }, inverse);
+                    let from = exchanged(if complex { line.from } else { line.halves }, inverse);
                     for unit in units {
                         let at = unit * V::LANES;
-                        let place = Place { at, line: 1, element: n2, count: V::LANES.min(n2 - at) };
-                        read::<V>(isa, re.at(at), place, n1, x, 2 * V::LANES);
-                        read::<V>(isa, im.at(at), place, n1, x.add(V::LANES), 2 * V::LANES);
-                        let (z, _) = self.columns.run::<V>(x, y);
-                        let turns = self.turns.as_ptr().add(unit * n1 * 2 * V::LANES);
-                        for k in 0..n1 {
-                            put(z, k, times(get::<V>(z, k), get::<V>(turns, k)));
+                        let place = |element: usize| Place { at, line: 1, element, count: V::LANES.min(n2 - at) };
+                        let (source, target) = (place(n2), place(self.row()));
+                        let finish = Finish::Turns(self.turns.as_ptr().add(unit * n1 * 2 * V::LANES));
+                        if source.count == V::LANES {
+                            let way = Way { from: seats(from, source), to: seats(line.between, target), x, y, finish };
+                            V::transform(&self.columns, way);
+                            continue;
                         }
-                        write::<V>(isa, z, 2 * V::LANES, line.between.re.at(at), place, n1);
-                        write::<V>(isa, z.add(V::LANES), 2 * V::LANES, line.between.im.at(at), place, n1);
+                        let home = Seats::buffer::<V>(self.columns.home(x, y));
+                        read::<V>(isa, from.re.at(at), source, n1, own.re, own.step);
+                        read::<V>(isa, from.im.at(at), source, n1, own.im, own.step);
+                        V::transform(&self.columns, Way { from: own, to: home, x, y, finish });
+                        write::<V>(isa, home.re, home.step, line.between.re.at(at), target, n1);
+                        write::<V>(isa, home.im, home.step, line.between.im.at(at), target, n1);
                     }
                 }
                 Phase::Rows => {
-                    let (re, im) = exchanged(if complex { line.to } else { line.halves }, inverse);
+                    let to = exchanged(if complex { line.to } else { line.halves }, inverse);
+                    let finish = Finish::Factor(T::from_f64(1.0));
                     for unit in units {
                         let first = unit * V::LANES;
                         let count = V::LANES.min(n1 - first);
-                        let place = Place { at: first * n2, line: n2, element: 1, count };
-                        read::<V>(isa, line.between.re.at(place.at), place, n2, x, 2 * V::LANES);
-                        read::<V>(isa, line.between.im.at(place.at), place, n2, x.add(V::LANES), 2 * V::LANES);
-                        let (z, _) = self.rows.run::<V>(x, y);
+                        let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
+                        read::<V>(isa, line.between.re.at(place.at), place, n2, own.re, own.step);
+                        read::<V>(isa, line.between.im.at(place.at), place, n2, own.im, own.step);
                         let place = Place { at: first, line: 1, element: n1, count };
-                        write::<V>(isa, z, 2 * V::LANES, re.at(first), place, n2);
-                        write::<V>(isa, z.add(V::LANES), 2 * V::LANES, im.at(first), place, n2);
+                        if count == V::LANES {
+                            V::transform(&self.rows, Way { from: own, to: seats(to, place), x, y, finish });
+                            continue;
+                        }
+                        let home = Seats::buffer::<V>(self.rows.home(x, y));
+                        V::transform(&self.rows, Way { from: own, to: home, x, y, finish });
+                        write::<V>(isa, home.re, home.step, to.re.at(first), place, n2);
+                        write::<V>(isa, home.im, home.step, to.im.at(first), place, n2);
                     }
                 }
                 Phase::Gather if self.kind == Kind::Real => self.untangle(line, units),
-                Phase::Gather if self.kind == Kind::Back => self.join_spectrum(line, units),
-                Phase::Spread if self.kind == Kind::Real => self.split_spectrum(line, units),
+                Phase::Gather if self.kind == Kind::Back => self.join_spectrum::<V>(line, units),
+                Phase::Spread if self.kind == Kind::Real => self.split_spectrum::<V>(line, units),
                 Phase::Spread if self.kind == Kind::Back => self.interleave(line, units),
                 _ => {}
             }
@@ -281,54 +298,79 @@ impl<T: Real> LongLines<T> {
         }
     }
 
-    /// The spectrum of a real line from the transform of its halves.
+    /// The spectrum of a real line from the transform of its halves: vectors along it, and one by one what is left, to the same bits.
     #[inline(always)]
-    unsafe fn split_spectrum(&self, line: Line<T>, units: Range<usize>) {
+    unsafe fn split_spectrum<V: Lane<Elem = T>>(&self, line: Line<T>, units: Range<usize>) {
         let h = self.length();
-        let half = T::from_f64(0.5);
         let (re, im) = (line.halves.re.at(0), line.halves.im.at(0));
         let (to_re, to_im) = (line.to.re.at(0), line.to.im.at(0));
-        let (cos, sin) = self.roots.split_at(h + 1);
+        let (cos, sin) = (self.roots.as_ptr(), self.roots.as_ptr().wrapping_add(h + 1));
         // SAFETY: the caller's promise; what is beyond the end is the beginning.
-        let one = |k: usize, a: usize, b: usize| unsafe {
-            let ((ar, ai), (br, bi)) = ((*re.add(a), *im.add(a)), (*re.add(b), *im.add(b)));
-            let (even_re, even_im) = ((ar + br) * half, (ai - bi) * half);
-            // (a - b*) / 2i, turned; the roots have the half.
-            let (odd_re, odd_im) = (ai + bi, br - ar);
-            *to_re.add(k) = even_re + (odd_re * cos[k] - odd_im * sin[k]);
-            *to_im.add(k) = even_im + (odd_re * sin[k] + odd_im * cos[k]);
-        };
-        for k in units.clone().filter(|&k| k == 0 || k == h) {
-            one(k, 0, 0);
+        unsafe {
+            let one = |k: usize, a: usize, b: usize| {
+                let ((ar, ai), (br, bi)) = ((*re.add(a), *im.add(a)), (*re.add(b), *im.add(b)));
+                let (even_re, even_im) = ((ar + br) * T::from_f64(0.5), (ai - bi) * T::from_f64(0.5));
+                // (a - b*) / 2i, turned; the roots have the half.
+                let (odd_re, odd_im) = (ai + bi, br - ar);
+                *to_re.add(k) = even_re + (odd_re * *cos.add(k) - odd_im * *sin.add(k));
+                *to_im.add(k) = even_im + (odd_re * *sin.add(k) + odd_im * *cos.add(k));
+            };
+            for k in units.clone().filter(|&k| k == 0 || k == h) {
+                one(k, 0, 0);
+            }
+            let (mut k, end) = (units.start.max(1), units.end.min(h));
+            let half = V::splat(T::from_f64(0.5));
+            while k + V::LANES <= end {
+                let mirror = h - k + 1 - V::LANES;
+                let (ar, ai) = (V::load(re.add(k)), V::load(im.add(k)));
+                let (br, bi) = (V::load(re.add(mirror)).reversed(), V::load(im.add(mirror)).reversed());
+                let (even_re, even_im) = (ar.add(br).mul(half), ai.sub(bi).mul(half));
+                let (odd_re, odd_im) = (ai.add(bi), br.sub(ar));
+                let (c, s) = (V::load(cos.add(k)), V::load(sin.add(k)));
+                even_re.add(odd_re.mul(c).sub(odd_im.mul(s))).store(to_re.add(k));
+                even_im.add(odd_re.mul(s).add(odd_im.mul(c))).store(to_im.add(k));
+                k += V::LANES;
+            }
+            (k..end).for_each(|k| one(k, k, h - k));
         }
-        (units.start.max(1)..units.end.min(h)).for_each(|k| one(k, k, h - k));
     }
 
     /// The transform of a real line's halves from its spectrum, both parts exchanged.
     #[inline(always)]
-    unsafe fn join_spectrum(&self, line: Line<T>, units: Range<usize>) {
+    unsafe fn join_spectrum<V: Lane<Elem = T>>(&self, line: Line<T>, units: Range<usize>) {
         let h = self.length();
-        let half = T::from_f64(0.5);
         let (re, im) = (line.from.re.at(0), line.from.im.at(0));
         let (to_re, to_im) = (line.halves.re.at(0), line.halves.im.at(0));
-        let (cos, sin) = self.roots.split_at(h + 1);
+        let (cos, sin) = (self.roots.as_ptr(), self.roots.as_ptr().wrapping_add(h + 1));
         let zero = T::default();
         // SAFETY: the caller's promise.
-        let one = |k: usize, (ar, ai): (T, T), (br, bi): (T, T)| unsafe {
-            let (even_re, even_im) = ((ar + br) * half, (ai - bi) * half);
-            let (odd_re, odd_im) = (ar - br, ai + bi);
-            // Turned the other way.
-            let (turned_re, turned_im) = (odd_re * cos[k] + odd_im * sin[k], odd_im * cos[k] - odd_re * sin[k]);
-            *to_re.add(k) = even_im + turned_re;
-            *to_im.add(k) = even_re - turned_im;
-        };
-        // SAFETY: as above.
         unsafe {
+            let one = |k: usize, (ar, ai): (T, T), (br, bi): (T, T)| {
+                let (even_re, even_im) = ((ar + br) * T::from_f64(0.5), (ai - bi) * T::from_f64(0.5));
+                let (odd_re, odd_im) = (ar - br, ai + bi);
+                // Turned the other way.
+                let (c, s) = (*cos.add(k), *sin.add(k));
+                *to_re.add(k) = even_im + (odd_re * c + odd_im * s);
+                *to_im.add(k) = even_re - (odd_im * c - odd_re * s);
+            };
             if units.start == 0 {
                 // What a real signal's spectrum can't hold is ignored.
                 one(0, (*re, zero), (*re.add(h), zero));
             }
-            for k in units.start.max(1)..units.end.min(h) {
+            let (mut k, end) = (units.start.max(1), units.end.min(h));
+            let half = V::splat(T::from_f64(0.5));
+            while k + V::LANES <= end {
+                let mirror = h - k + 1 - V::LANES;
+                let (ar, ai) = (V::load(re.add(k)), V::load(im.add(k)));
+                let (br, bi) = (V::load(re.add(mirror)).reversed(), V::load(im.add(mirror)).reversed());
+                let (even_re, even_im) = (ar.add(br).mul(half), ai.sub(bi).mul(half));
+                let (odd_re, odd_im) = (ar.sub(br), ai.add(bi));
+                let (c, s) = (V::load(cos.add(k)), V::load(sin.add(k)));
+                even_im.add(odd_re.mul(c).add(odd_im.mul(s))).store(to_re.add(k));
+                even_re.sub(odd_im.mul(c).sub(odd_re.mul(s))).store(to_im.add(k));
+                k += V::LANES;
+            }
+            for k in k..end {
                 one(k, (*re.add(k), *im.add(k)), (*re.add(h - k), *im.add(h - k)));
             }
         }

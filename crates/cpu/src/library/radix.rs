@@ -1,5 +1,6 @@
 //! Sorting a line of elements with nothing that goes along: byte by byte of their keys, from the last one on, elements themselves being
-//! moved. Bytes that all keys share move nothing, and the last pass writes the result.
+//! moved. Bytes that all keys share are neither counted nor moved, and the last pass writes the result. Of shorter lines the keys themselves are sorted, where
+//! elements can be had back from them.
 
 use super::along::Lines;
 use super::element::{Element, by_dtype};
@@ -26,6 +27,38 @@ pub(super) fn alone(dtype: DType) -> Option<Alone> {
     by_dtype!(dtype, T => sort::<T> as Alone)
 }
 
+/// As [`Alone`], of shorter lines; says whether that was possible.
+pub(super) type Short = unsafe fn(*const u8, *mut u8, &Lines, usize, bool, *mut u8) -> bool;
+
+/// The sort of a dtype's shorter lines.
+pub(super) fn short(dtype: DType) -> Option<Short> {
+    by_dtype!(dtype, T => keys::<T> as Short)
+}
+
+/// # Safety
+/// As for [`Alone`].
+unsafe fn keys<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, descending: bool, room: *mut u8) -> bool {
+    let base = line / l.inner * l.inner * l.n + line % l.inner;
+    let (x, y) = (x.cast::<T>().wrapping_add(base), y.cast::<T>().wrapping_add(base));
+    let flip = if descending { u64::MAX } else { 0 };
+    let mut whole = true;
+    // SAFETY: inside the line; the room is larger than its keys.
+    unsafe {
+        let room = room.cast::<u64>();
+        for k in 0..l.n {
+            let e = *x.add(k * l.inner);
+            whole &= e.is_of_key();
+            room.add(k).write(e.key() ^ flip);
+        }
+        if whole {
+            let keys = std::slice::from_raw_parts_mut(room, l.n);
+            keys.sort_unstable();
+            keys.iter().enumerate().for_each(|(k, &key)| *y.add(k * l.inner) = T::of_key(key ^ flip));
+        }
+    }
+    whole
+}
+
 /// # Safety
 /// As for [`Alone`].
 unsafe fn sort<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, descending: bool, room: *mut u8) {
@@ -34,15 +67,18 @@ unsafe fn sort<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, des
     let flip = if descending { u64::MAX } else { 0 };
     let digit = |e: T, byte: usize| ((e.key() ^ flip) >> (8 * byte)) as usize & 255;
     let bytes = size_of::<T>();
+    // SAFETY: inside the line, here and below.
+    let key = |k: usize| unsafe { *x.add(k * l.inner) }.key();
+    let first = key(0);
+    let differ = (0..l.n).fold(0, |differ, k| differ | (key(k) ^ first));
+    let moves = |b: &usize| (differ >> (8 * b)) & 255 != 0;
+    let passes = (0..bytes).filter(moves).count();
     let mut counts = [[0u32; 256]; 8];
     for k in 0..l.n {
-        // SAFETY: inside the line, here and below.
+        // SAFETY: as above.
         let e = unsafe { *x.add(k * l.inner) };
-        counts.iter_mut().enumerate().take(bytes).for_each(|(b, counts)| counts[digit(e, b)] += 1);
+        (0..bytes).filter(moves).for_each(|b| counts[b][digit(e, b)] += 1);
     }
-    // A byte that all keys share has one count that is not zero.
-    let moves = |b: &usize| counts[*b].iter().all(|&c| (c as usize) < l.n);
-    let passes = (0..bytes).filter(moves).count();
     let room = room.cast::<T>();
     let (mut from, mut step) = (x, l.inner);
     let mut done = 0;

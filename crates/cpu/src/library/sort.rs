@@ -5,7 +5,7 @@
 use super::along::Lines;
 use super::element::{Element, by_dtype};
 use super::network::{self, NETWORK, Network, SIDE_BY_SIDE};
-use super::radix::{self, ALONE, Alone};
+use super::radix::{self, ALONE, Alone, Short};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -48,6 +48,50 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("sort.bytes", MANY_BYTES, "bytes of a line: from here they are counted"),
     Threshold::new("sort.few", FEW, "elements of a line: up to here it is sorted by insertion"),
 ];
+
+/// A key of at most four bytes above a place.
+type Packed = u64;
+
+/// Reads the packed keys of a line: operand, lines, which one, whether to descend, room.
+type Pack = unsafe fn(*const u8, &Lines, usize, bool, *mut Packed);
+
+fn pack(ty: &Type) -> Option<Pack> {
+    unsafe fn read<T: Element>(p: *const u8, l: &Lines, line: usize, descending: bool, to: *mut Packed) {
+        let p = p.cast::<T>().wrapping_add(line / l.inner * l.inner * l.n + line % l.inner);
+        let flip = if descending { u32::MAX as u64 } else { 0 };
+        for k in 0..l.n {
+            // SAFETY: the caller vouches for the line and the room.
+            unsafe { to.add(k).write((((*p.add(k * l.inner)).key() ^ flip) << 32) | k as u64) };
+        }
+    }
+    if ty.dtype.size() > 4 {
+        return None;
+    }
+    by_dtype!(ty.dtype, T => read::<T> as Pack)
+}
+
+/// Sorts packed keys of so many bytes by them; `spare` is as long.
+fn packed_by_bytes<'a>(keys: &'a mut [Packed], spare: &'a mut [Packed], bytes: usize) -> &'a mut [Packed] {
+    let differ = keys.iter().fold(0, |differ, k| differ | (k ^ keys[0])) >> 32;
+    let (mut from, mut to) = (keys, spare);
+    // A byte that all keys share moves nothing.
+    for b in (0..bytes).filter(|b| (differ >> (8 * b)) & 255 != 0) {
+        let digit = |k: Packed| (k >> (32 + 8 * b)) as usize & 255;
+        let mut places = [0u32; 256];
+        from.iter().for_each(|&k| places[digit(k)] += 1);
+        let mut at = 0;
+        for place in places.iter_mut() {
+            (at, *place) = (at + *place, at);
+        }
+        for &k in from.iter() {
+            let place = &mut places[digit(k)];
+            to[*place as usize] = k;
+            *place += 1;
+        }
+        (from, to) = (to, from);
+    }
+    from
+}
 
 /// Sorts entries by keys of so many bytes; `spare` is as long. Stable, so places need no comparing.
 fn by_bytes(entries: &mut [Entry], spare: &mut [Entry], bytes: usize) {
@@ -127,8 +171,11 @@ struct Sorting {
     descending: bool,
     /// For short lines by one key.
     network: Option<Network>,
-    /// For longer lines without company.
+    /// For longer lines without company, and for others.
     alone: Option<Alone>,
+    short: Option<Short>,
+    /// For one key of few bytes.
+    pack: Option<Pack>,
     threads: usize,
 }
 
@@ -142,8 +189,10 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
     let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
     let network = if keys.len() == 1 { network::network(lines.n, args[0].dtype, machine.isa) } else { None };
     let alone = if args.len() == 1 && lines.n >= ALONE { radix::alone(args[0].dtype) } else { None };
+    let short = if args.len() == 1 { radix::short(args[0].dtype) } else { None };
+    let pack = if keys.len() == 1 { pack(&args[0]) } else { None };
     let (descending, threads) = (op.descending, machine.threads);
-    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending, network, alone, threads }))
+    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending, network, alone, short, pack, threads }))
 }
 
 /// Bytes of the entries of a line.
@@ -244,6 +293,28 @@ impl Routine for Sorting {
                     let at = scratch.at(2 * worker * entries(l.n));
                     if let Some(sort) = self.alone {
                         sort(args[0], outs[0], &l, line, self.descending, at);
+                        continue;
+                    }
+                    if let Some(sort) = self.short
+                        && sort(args[0], outs[0], &l, line, self.descending, at)
+                    {
+                        continue;
+                    }
+                    if let Some(pack) = self.pack {
+                        let (keys, spare) = (at.cast::<Packed>(), at.add(entries(l.n)).cast::<Packed>());
+                        pack(args[0], &l, line, self.descending, keys);
+                        let mut order = std::slice::from_raw_parts_mut(keys, l.n);
+                        if l.n >= LONG {
+                            spare.write_bytes(0, l.n);
+                            order = packed_by_bytes(order, std::slice::from_raw_parts_mut(spare, l.n), self.sizes[0]);
+                        } else {
+                            order.sort_unstable();
+                        }
+                        for (i, &size) in self.sizes.iter().enumerate() {
+                            for (k, e) in order.iter().enumerate() {
+                                copy(size, args[i], base + *e as u32 as usize * l.inner, outs[i], base + k * l.inner);
+                            }
+                        }
                         continue;
                     }
                     let order = fill(at, &l, line, self.keys[0], args[0], self.descending);

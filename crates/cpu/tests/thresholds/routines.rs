@@ -207,10 +207,14 @@ fn windows(q: usize, _: Round) -> Vec<Case> {
 
 /// A matrix put together again from its singular and eigenvectors, whose signs are free.
 fn rebuilt(quantity: usize, m: usize, n: usize) -> Case {
+    rebuilt_in(DType::F64, quantity, m, n)
+}
+
+fn rebuilt_in(dtype: DType, quantity: usize, m: usize, n: usize) -> Case {
     let mut b = Builder::new();
-    let x = b.input(DType::F64, &[2, m, n]);
+    let x = b.input(dtype, &[2, m, n]);
     let parts = b.emit(Svd { vectors: true }.into(), &[x]).unwrap();
-    let product = |b: &mut Builder, x, y| b.one(Dot::batched_matmul(DType::F64, 1).into(), &[x, y]).unwrap();
+    let product = |b: &mut Builder, x, y| b.one(Dot::batched_matmul(dtype, 1).into(), &[x, y]).unwrap();
     let scale = |b: &mut Builder, v, s| {
         let shape = b.ty(v).shape;
         let s = b.broadcast(s, &shape, &[0, 2]).unwrap();
@@ -224,7 +228,8 @@ fn rebuilt(quantity: usize, m: usize, n: usize) -> Case {
     let v = scale(&mut b, eigen[1], eigen[0]);
     let t = b.permute(eigen[1], &[0, 2, 1]).unwrap();
     let symmetric = product(&mut b, v, t);
-    Case { tolerance: 1e-9, ..Case::new(quantity, b.finish(&[again, symmetric, parts[1], eigen[0]])) }
+    let tolerance = if dtype == DType::F32 { 1e-4 } else { 1e-9 };
+    Case { tolerance, ..Case::new(quantity, b.finish(&[again, symmetric, parts[1], eigen[0]])) }
 }
 
 /// Elements read at given places of so many lines, and added back.
@@ -302,9 +307,18 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [DType::F32, DType::F64, DType::BF16].into_iter().flat_map(of).collect()
     }),
     ("conv.panel", |q, round| {
-        // Three axes, so that windows are written out.
-        let n = round.divide(q, 192);
-        convolution(n * 192, &[1, 4, 3, 3, n + 2], &[5, 4, 2, 2, 3], DType::F32)
+        // So many steps that windows are written out.
+        let n = round.divide(q, 16);
+        let windows = Windows::strided(&[9], &[0]);
+        let (x, k) = (f32s(&[1, 4, 9 * n]), f32s(&[5, 4, 4]));
+        vec![Case::new(n * 16, one(Conv::new(DType::F32, windows), &[x, k]))]
+    }),
+    ("conv.volumes", |q, round| {
+        // Three planes of two features for each of eight results, of three images.
+        let n = round.divide(q, 3 * 3 * 2 * 8 * 64);
+        let windows = Windows::strided(&[1, 1, 8], &[1, 0, 0]);
+        let (x, k) = (f32s(&[3, 2, 8, 64, n]), f32s(&[2, 2, 3, 1, 1]));
+        vec![Case::new(n * 3 * 3 * 2 * 8 * 64, one(Conv::new(DType::F32, windows), &[x, k]))]
     }),
     ("conv.seen", |q, round| {
         let lines = round.divide(q, 16 * 62);
@@ -360,12 +374,26 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [transforms(q, &[q, 24], 1), transforms(q, &[2, 30, q], 1)].into_iter().flatten().collect()
     }),
     ("fourier.long", |q, _| transforms(q, &[8, q], 1)),
+    ("fourier.odd", |q, round| {
+        // Primes, and lengths that they divide.
+        let prime = |n: &usize| (2..*n).all(|d| n % d != 0);
+        let p = match round {
+            Round::Down => (2..=q).rev().find(prime).unwrap_or(2),
+            Round::Up => (q..).find(prime).unwrap_or(q),
+        };
+        [[9, p], [8, 2 * p]].iter().flat_map(|s| transforms(p, s, 1)).collect()
+    }),
     ("fourier.matrix", |q, _| {
         // Alone, where threads share it; several; of two axes; and longer ones, whose factors fill vectors or don't.
         let shapes = [[1, q], [9, q], [2, 2 * q], [1, 5 * q]];
         shapes.iter().flat_map(|s| transforms(q, s, 1)).collect()
     }),
     ("linalg.least", |q, _| vec![factored(q, q, 40), rebuilt(q, q, q)]),
+    ("linalg.vectors", |q, _| {
+        let qr = one(Qr { full: false }, &[f32s(&[2, q + 3, q])]);
+        let again = [(q, q), (q + 7, q), (q, q + 1)].map(|(m, n)| rebuilt_in(DType::F32, q, m, n));
+        again.into_iter().chain([Case { tolerance: 1e-4, ..Case::new(q, qr) }]).collect()
+    }),
     ("linalg.strip", |q, _| vec![rebuilt(q, q, q), rebuilt(q, q + 9, q), rebuilt(q, q, q + 2)]),
     ("linalg.tall", |q, round| {
         let of = |d: DType| {
@@ -384,6 +412,19 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         vec![Case { tolerance: 3e-5, ..Case::new(q, g) }, Case { tolerance: 1e-10, ..Case::new(q, values) }]
     }),
     ("linalg.slender", |q, _| vec![rebuilt(q, 20 * q, 20), rebuilt(q, 20, 20 * q)]),
+    ("linalg.slender_times", |q, _| vec![rebuilt(q, 5 * q, 5), rebuilt(q, 5, 5 * q)]),
+    ("linalg.abreast", |q, _| {
+        let of = |d: DType| {
+            let (mut b, product) = (Builder::new(), Dot::batched_matmul(d, 1));
+            let x = b.input(d, &[16, q, 2 * q + 9]);
+            let t = b.permute(x, &[0, 2, 1]).unwrap();
+            let square = b.one(product.clone().into(), &[x, t]).unwrap();
+            let lower = b.one(Cholesky.into(), &[square]).unwrap();
+            let lu = b.emit(Lu.into(), &[square]).unwrap();
+            Case { tolerance: if d == DType::F32 { 1e-3 } else { 1e-10 }, ..Case::new(q, b.finish(&[lower, lu[0]])) }
+        };
+        vec![of(DType::F32), of(DType::F64)]
+    }),
     ("linalg.slender_columns", |q, _| vec![rebuilt(q, 3 * q, q), rebuilt(q, q, 3 * q)]),
     ("linalg.own", |q, round| {
         let rows = round.divide(q, 8);

@@ -5,10 +5,12 @@
 //! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
 //! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
 //! innermost axis that is the longer one. Mostly f32 does without: windows are read where the padded input lies ([`direct`], and
-//! [`gradient`] for ∂kernel). Features that are alone in their group have loops of their own ([`depthwise`]); an
+//! [`gradient`] for ∂kernel). Features that are alone in their group have loops of their own ([`depthwise`], and [`alone`] where their input is spread); an
 //! input that is spread is taken phase by phase ([`phased`]), or where there are fewer output features than input features each element of it
-//! is multiplied by all of the kernel and added where it belongs ([`columns`]).
+//! is multiplied by all of the kernel and added where it belongs ([`columns`]). Three axes become two ([`volumes`]), and 16-bit floats f32
+//! where pairs of them can't be multiplied ([`widened`]).
 
+mod alone;
 mod blocked;
 mod columns;
 mod depthwise;
@@ -17,9 +19,12 @@ mod gradient;
 mod micro;
 mod phased;
 mod planes;
+mod volumes;
+mod widened;
 mod windows;
 
 use super::{Machine, Routine};
+use crate::gemm::kernel::HasKernels;
 use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
@@ -74,6 +79,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "conv.chain",
             gradient::CHAIN,
             "positions of an image: beyond, a kernel's gradient is several sums",
+        ),
+        Threshold::new(
+            "conv.volumes",
+            volumes::PLANES,
+            "elements of all images' planes: beyond, fewer images at a time",
         ),
         Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
     ]
@@ -137,13 +147,34 @@ struct Context<'a> {
 /// The routine of a convolution of floats.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
-    columns::prepare(conv, args, outs, &plain, machine)
+    if let Some(routine) = volumes::prepare(conv, args, outs, machine) {
+        return Some(routine);
+    }
+    if args[0].dtype.size() == 2 && conv.out.is_float() {
+        return in_pairs(conv, args, outs, machine)
+            .or_else(|| widened::prepare(conv, args, outs, machine))
+            .or_else(|| plain(conv, args, outs));
+    }
+    alone::prepare(conv, args, outs, plain, machine)
+        .or_else(|| columns::prepare(conv, args, outs, &plain, machine))
         .or_else(|| phased::prepare(conv, args, outs, plain, machine))
         .or_else(|| plain(conv, args, outs))
 }
 
-/// The routine of a convolution as it stands.
-fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+/// The routine of a convolution of 16-bit floats that the machine multiplies as they are: in pairs, or in tiles.
+fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (geometry, wide) = geometry(conv, args, outs, machine)?;
+    if wide || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1) {
+        return None;
+    }
+    if f32::kernels(machine.isa, geometry.dtype).tiles.is_some() {
+        return plain(conv, args, outs, machine);
+    }
+    direct::prepare(&geometry, machine).map(|r| Box::new(r) as Box<dyn Routine>)
+}
+
+/// The geometry of a convolution of floats, and whether windows are wider than results.
+fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<(Geometry, bool)> {
     let (x, k, y) = (&args[0], &args[1], &outs[0]);
     let dtype = x.dtype;
     let accumulator = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
@@ -172,10 +203,9 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
     let image = plane * x.shape[1];
     let (groups, images, features) = (conv.groups * conv.batch_groups, y.shape[0], k.shape[1]);
     let outs = k.shape[0] / groups;
-    let depth = features * window;
     let last = &axes[rank - 1];
     let wide = last.window > last.count;
-    let mut geometry = Geometry {
+    let geometry = Geometry {
         axes,
         rank,
         plane,
@@ -193,6 +223,12 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
         out: conv.out,
         avx2: machine.isa != Isa::Portable,
     };
+    Some((geometry, wide))
+}
+
+/// The routine of a convolution as it stands.
+fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (mut geometry, wide) = geometry(conv, args, outs, machine)?;
     if let Some(routine) = depthwise::prepare(&geometry, machine) {
         return Some(Box::new(routine));
     }
@@ -205,6 +241,9 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
     if blocked::suits(&geometry, wide) {
         return Some(Box::new(blocked::Blocked::new(geometry, machine)));
     }
+    let Geometry { dtype, outs, groups, images, positions, .. } = geometry;
+    let depth = geometry.features * geometry.window;
+    let last = geometry.axes[geometry.rank - 1];
     let weights = Layout { row: depth as isize, col: 1, batch: [0, (outs * depth) as isize, 0] };
     let problem = if wide {
         Problem {

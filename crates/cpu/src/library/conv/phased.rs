@@ -1,7 +1,7 @@
 //! A convolution whose input is spread (a transposed one, the input's gradient of a strided one) as several without holes.
 //!
 //! With a spread of `d`, result `d·q + r` along an axis meets elements of the input under every `d`-th element of the window
-//! alone, beginning with one that `r` decides. So the results of each phase `r` are a plain convolution of the input by a part
+//! alone (or other steps, where the window is dilated), beginning with one that `r` decides. So the results of each phase `r` are a plain convolution of the input by a part
 //! of the kernel, and all phases together multiply no hole. Holes are zeros that an infinite weight would make NaN: a kernel
 //! that is not finite takes the plain road.
 
@@ -16,10 +16,41 @@ use std::ops::Range;
 /// Spatial axes that this knows.
 const AXES: usize = 2;
 
+/// The elements of a window that results `spread·q + r` meet elements of the input under.
+#[derive(Clone, Copy)]
+pub(super) struct Taps {
+    /// The first, how many there are, and from one to the next.
+    pub(super) first: usize,
+    pub(super) count: usize,
+    pub(super) step: usize,
+    /// The element of the input under the first of them for the first result, and from one to the next.
+    pub(super) at: i64,
+    pub(super) dilation: usize,
+}
+
+impl Taps {
+    pub(super) const ONE: Taps = Taps { first: 0, count: 1, step: 1, at: 0, dilation: 1 };
+
+    /// Those of a phase `r`, of windows whose elements are `dilation` apart.
+    pub(super) fn of(r: usize, window: usize, spread: usize, dilation: usize, low: i64) -> Taps {
+        let place = |t: usize| (r + t * dilation) as i64 - low;
+        // One of so many that follow each other, or none, meets an element.
+        let step = (1..=spread).find(|s| (s * dilation).is_multiple_of(spread)).unwrap_or(spread);
+        let first = (0..step).find(|&t| place(t).rem_euclid(spread as i64) == 0).unwrap_or(window);
+        Taps {
+            first,
+            count: window.saturating_sub(first).div_ceil(step),
+            step,
+            at: place(first).div_euclid(spread as i64),
+            dilation: step * dilation / spread,
+        }
+    }
+}
+
 /// The results of one phase.
 struct Phase {
-    /// First element and number of elements of the window along each axis.
-    taps: [(usize, usize); AXES],
+    /// Along each axis.
+    taps: [Taps; AXES],
     /// `None` where no element of the window meets the input.
     routine: Option<Box<dyn Routine>>,
 }
@@ -51,7 +82,7 @@ pub(super) fn prepare(
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let rank = x.rank() - 2;
     let spread_at = |a: usize| w.base_dilation[a] > 1;
-    let usual = |a: usize| w.strides[a] == 1 && w.window_dilation[a] == 1;
+    let usual = |a: usize| w.strides[a] == 1;
     let dtype = y.dtype;
     let suits = (1..=AXES).contains(&rank)
         && (0..rank).any(spread_at)
@@ -75,23 +106,21 @@ pub(super) fn prepare(
     let mut phases = vec![];
     for r0 in 0..spread[0] {
         for r1 in 0..spread[1] {
-            let mut taps = [(0, 1); AXES];
+            let mut taps = [Taps::ONE; AXES];
             let mut sub = Conv { windows: w.clone(), ..conv.clone() };
             let (mut kernel, mut result) = (k.shape.clone(), y.shape.clone());
             for (i, r) in [r0, r1].into_iter().enumerate() {
                 let Some(a) = (i + rank).checked_sub(AXES) else { continue };
-                let (d, low) = (spread[i] as i64, w.low[a]);
-                let first = (low - r as i64).rem_euclid(d);
-                let n = (window[i] as i64 - first + d - 1).div_euclid(d).max(0);
-                // The element of the input under the first element of the window, for the first result.
-                let offset = (r as i64 + first - low).div_euclid(d);
-                taps[i] = (first as usize, n as usize);
+                let own = Taps::of(r, window[i], spread[i], w.window_dilation[a], w.low[a]);
+                taps[i] = own;
+                let seen = (own.count as i64 - 1) * own.dilation as i64;
                 sub.windows.base_dilation[a] = 1;
-                sub.windows.low[a] = -offset;
-                sub.windows.high[a] = part[i] as i64 - x.shape[2 + a] as i64 + offset + n - 1;
-                (kernel[2 + a], result[2 + a]) = (n as usize, part[i]);
+                sub.windows.window_dilation[a] = own.dilation;
+                sub.windows.low[a] = -own.at;
+                sub.windows.high[a] = part[i] as i64 - x.shape[2 + a] as i64 + own.at + seen;
+                (kernel[2 + a], result[2 + a]) = (own.count, part[i]);
             }
-            let routine = match taps.iter().any(|t| t.1 == 0) {
+            let routine = match taps.iter().any(|t| t.count == 0) {
                 true => None,
                 false => {
                     let args = [x.clone(), Type::new(k.dtype, &kernel)];
@@ -210,14 +239,15 @@ impl Phased {
     }
 
     /// A phase's part of the kernel.
-    unsafe fn pick<T: Copy>(&self, from: *const T, to: *mut T, [(f0, n0), (f1, n1)]: [(usize, usize); AXES]) {
-        let ([w0, w1], [d0, d1]) = (self.window, self.spread);
+    unsafe fn pick<T: Copy>(&self, from: *const T, to: *mut T, [down, across]: [Taps; AXES]) {
+        let [w0, w1] = self.window;
         let mut at = 0;
         for row in 0..self.rows {
-            for i in 0..n0 {
-                for j in 0..n1 {
+            for i in 0..down.count {
+                for j in 0..across.count {
+                    let (i, j) = (down.first + i * down.step, across.first + j * across.step);
                     // SAFETY: the caller vouches for both; picked elements are inside the window.
-                    unsafe { *to.add(at) = *from.add((row * w0 + f0 + i * d0) * w1 + f1 + j * d1) };
+                    unsafe { *to.add(at) = *from.add((row * w0 + i) * w1 + j) };
                     at += 1;
                 }
             }

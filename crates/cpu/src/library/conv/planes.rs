@@ -12,6 +12,11 @@ use crate::gemm::Isa;
 const MASKED: usize = 256;
 /// The most parts of a line.
 pub(super) const STEPS: usize = 8;
+/// The most parts into which vectors of a line are shuffled, and lanes of such a vector.
+#[cfg(target_arch = "x86_64")]
+const SHUFFLED: usize = 4;
+#[cfg(target_arch = "x86_64")]
+const LANES: usize = 16;
 
 /// One axis.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +67,26 @@ pub(super) struct Planes {
     pub(super) plane: usize,
     /// Parts that windows meet, along both axes.
     met: [Vec<bool>; 2],
+    /// Of each part of three or four: what lanes are taken of two vectors, then of those and the next.
+    #[cfg(target_arch = "x86_64")]
+    lanes: Vec<[[i32; LANES]; SHUFFLED - 1]>,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     isa: Isa,
+}
+
+/// Lane `k` of a part's vector is element `part + k·step` of the vectors of all parts: where it is among the first two of them, then whether it is there or in
+/// the next one.
+#[cfg(target_arch = "x86_64")]
+fn shuffles(part: usize, step: usize) -> [[i32; LANES]; SHUFFLED - 1] {
+    let lane = |i: usize, k: usize| {
+        let (at, next) = (part + k * step, (i + 1) * LANES);
+        match i {
+            0 => at % (2 * LANES),
+            _ if at >= next => LANES + (at - next) % LANES,
+            _ => k,
+        }
+    };
+    std::array::from_fn(|i| std::array::from_fn(|k| lane(i, k) as i32))
 }
 
 impl Planes {
@@ -74,7 +97,22 @@ impl Planes {
         // Planes a power of two apart would share few sets of the cache.
         let plane = if plane.is_multiple_of(256) { plane + 16 } else { plane };
         let met = [rows, cols].map(|a| (0..a.step).map(|p| a.meets(p)).collect());
-        Planes { rows, cols, width, part, plane, met, isa }
+        #[cfg(target_arch = "x86_64")]
+        let lanes = match cols.step {
+            3..=SHUFFLED => (0..cols.step).map(|p| shuffles(p, cols.step)).collect(),
+            _ => vec![],
+        };
+        Planes {
+            rows,
+            cols,
+            width,
+            part,
+            plane,
+            met,
+            #[cfg(target_arch = "x86_64")]
+            lanes,
+            isa,
+        }
     }
 
     /// Where a window element is, counted from the first one of the first part.
@@ -112,6 +150,9 @@ impl Planes {
                 if self.isa == Isa::Avx512 && self.cols.step <= 2 && self.width <= MASKED {
                     return self.write_masked(x, at, to);
                 }
+                if self.isa == Isa::Avx512 && self.width <= MASKED && !self.lanes.is_empty() {
+                    return self.write_shuffled(x, at, to);
+                }
                 if self.isa != Isa::Portable && self.cols.step == 1 && self.width <= MASKED {
                     return self.write_vectors(x, at, to);
                 }
@@ -132,7 +173,6 @@ impl Planes {
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
     unsafe fn write_masked(&self, x: *const f32, (row, col): (usize, usize), to: *mut f32) {
         use std::arch::x86_64::*;
-        const LANES: usize = 16;
         let (rows, cols) = (&self.rows, &self.cols);
         let (down, step) = (rows.step, cols.step);
         let first = (row * down) as i64 - rows.low;
@@ -177,6 +217,54 @@ impl Planes {
                     if parts[1] {
                         let own = _mm512_permutex2var_ps(low, odd, high);
                         _mm512_mask_storeu_ps(line.add(self.part + v * LANES), writes[v], own);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same for steps of three and four: as many vectors have the lanes of one of each part.
+    ///
+    /// # Safety
+    /// As for [`Planes::write`]; the machine has AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+    unsafe fn write_shuffled(&self, x: *const f32, (row, col): (usize, usize), to: *mut f32) {
+        use std::arch::x86_64::*;
+        let (rows, cols) = (&self.rows, &self.cols);
+        let (down, step) = (rows.step, cols.step);
+        let first = (row * down) as i64 - rows.low;
+        let left = (col * step) as i64 - cols.low;
+        let inside = |place: i64| -> __mmask16 {
+            let begin = (-place).clamp(0, LANES as i64) as u32;
+            let end = (cols.base as i64 - place).clamp(begin as i64, LANES as i64) as u32;
+            (((1u32 << end) - 1) & !((1u32 << begin) - 1)) as __mmask16
+        };
+        // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
+        unsafe {
+            for v in 0..self.width.div_ceil(LANES) {
+                let place = left + (v * LANES * step) as i64;
+                let reads: [_; SHUFFLED] =
+                    std::array::from_fn(|i| if i < step { inside(place + (i * LANES) as i64) } else { 0 });
+                let write = (((1u32 << (self.width - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
+                for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+                    let source = first + r as i64;
+                    let there = (0..rows.base as i64).contains(&source);
+                    let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+                    let from = x.wrapping_offset((source * cols.base as i64 + place) as isize);
+                    let vector = |i: usize| {
+                        let mask = if there { reads[i] } else { 0 };
+                        _mm512_maskz_loadu_ps(mask, from.wrapping_add(i * LANES))
+                    };
+                    let (a, b, c, d) = (vector(0), vector(1), vector(2), vector(3));
+                    for (p, lanes) in self.lanes.iter().enumerate().filter(|(p, _)| self.met[1][*p]) {
+                        let lane = |i: usize| _mm512_loadu_si512(lanes[i].as_ptr().cast());
+                        let mut own = _mm512_permutex2var_ps(a, lane(0), b);
+                        own = _mm512_permutex2var_ps(own, lane(1), c);
+                        if step == SHUFFLED {
+                            own = _mm512_permutex2var_ps(own, lane(2), d);
+                        }
+                        _mm512_mask_storeu_ps(line.add(p * self.part + v * LANES), write, own);
                     }
                 }
             }

@@ -16,6 +16,8 @@ use std::ops::Range;
 pub(super) const BLOCK: usize = 32;
 /// Matrices smaller than this are not worth cutting.
 pub(super) const LEAST: usize = 96;
+/// Few matrices of f32 whose vectors are wanted are, from here.
+pub(super) const VECTORS: usize = 64;
 /// Elements from which matrices with fewer columns are worth it.
 pub(super) const TALL: usize = LEAST * LEAST;
 /// Right-hand sides that are too few for products.

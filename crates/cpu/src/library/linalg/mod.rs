@@ -1,9 +1,12 @@
-//! Factorisations of matrices, each matrix of a batch for itself: the smallest in f64, others of f32 in f32, but for eigenvalues and singular values.
+//! Factorisations of matrices, each matrix of a batch for itself: the smallest in f64, others of f32 in f32, but for eigenvalues and singular values. Cholesky and LU
+//! factors of small ones are computed side by side ([`abreast`]).
 //!
 //! The algorithms are the classical ones, written so that inner loops run along rows; large matrices are cut into blocks,
 //! and almost all of the work is products of those. (`faer` takes more than two minutes to build, and everybody would
 //! wait for it.)
 
+#[cfg(target_arch = "x86_64")]
+mod abreast;
 mod bidiagonal;
 mod blocked;
 mod divide;
@@ -35,6 +38,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
     vec![
         Threshold::new("linalg.least", blocked::LEAST, "order of a matrix: from here it is cut into blocks"),
         Threshold::new(
+            "linalg.vectors",
+            blocked::VECTORS,
+            "order of few f32 matrices whose vectors are wanted: from here they are cut into blocks",
+        ),
+        Threshold::new(
             "linalg.singular",
             spectral::SINGULAR,
             "columns: from here singular values come from two diagonals",
@@ -60,7 +68,18 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             slender::COLUMNS,
             "columns of a slender matrix: from here singular vectors come from a QR factorisation's",
         ),
+        Threshold::new(
+            "linalg.slender_times",
+            slender::MANY_TIMES,
+            "rows by columns of a slender matrix of few columns: from here singular vectors come from a QR factorisation's",
+        ),
         Threshold::new("linalg.own", OWN, "elements of an f32 matrix: from here it is factored in f32"),
+        #[cfg(target_arch = "x86_64")]
+        Threshold::new(
+            "linalg.abreast",
+            abreast::ABREAST,
+            "order of a matrix: up to here a batch has one in each lane",
+        ),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
@@ -142,13 +161,19 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
         _ => return None,
     };
     let batch: usize = a.shape[..a.rank() - 2].iter().product();
+    #[cfg(target_arch = "x86_64")]
+    if let Some(routine) = abreast::prepare(kind, a, batch, machine) {
+        return Some(routine);
+    }
     let size = |t: &Type| {
         let own = &t.shape[a.rank() - 2..];
         (own[0], own.get(1).copied().unwrap_or(1))
     };
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
     // Where products are most of the work they are of the matrix's own type.
-    let large = m.min(n) >= blocked::LEAST;
+    let vectors = matches!(kind, Kind::Eigh | Kind::Qr { .. } | Kind::Svd { vectors: true });
+    let few = vectors && a.dtype == DType::F32 && batch <= FEW && m.min(n) >= blocked::VECTORS;
+    let large = few || m.min(n) >= blocked::LEAST;
     let tall = matches!(kind, Kind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
     let direct = !matches!(kind, Kind::Eigh | Kind::Svd { .. }) && m * n >= OWN;
     let own = a.dtype == DType::F32 && (large || tall || direct) && m <= NUMBERED;
@@ -183,9 +208,9 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: Machine) -> Facto
         }
         Kind::Lu => Products::lu(own, m, n, threads, isa),
         Kind::Qr { columns } if large || tall => Products::qr(own, m, n, columns, threads, isa),
-        Kind::Eigh => Products::tridiagonal(own, n, threads, isa),
+        Kind::Eigh if large => Products::tridiagonal(own, n, threads, isa),
         Kind::Svd { .. } if large && batch <= FEW => Some(Products::any(own, most, threads, isa)),
-        Kind::Qr { .. } | Kind::Svd { .. } => None,
+        Kind::Qr { .. } | Kind::Eigh | Kind::Svd { .. } => None,
     };
     let each = match kind {
         Kind::Cholesky => n * n,

@@ -9,8 +9,10 @@ use ir::{Op, Type};
 
 /// From so many times as many rows as columns.
 pub(super) const TIMES: usize = 2;
-/// Columns at least: fewer have nothing to gain.
+/// Columns at least, unless there are many times as many rows: fewer have nothing to gain.
 pub(super) const COLUMNS: usize = 16;
+/// From so many times as many rows as columns, however few these are.
+pub(super) const MANY_TIMES: usize = 16;
 
 struct Slender {
     qr: Box<dyn Routine>,
@@ -30,7 +32,7 @@ pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine
     let a = &args[0];
     let [batch @ .., m, n] = &a.shape[..] else { return None };
     let (rows, columns) = (*m.max(n), *m.min(n));
-    if columns < COLUMNS || rows < TIMES * columns {
+    if columns == 0 || rows < if columns < COLUMNS { MANY_TIMES } else { TIMES } * columns {
         return None;
     }
     let of = |sizes: &[usize]| Type::new(a.dtype, &[batch, sizes].concat());

@@ -4,7 +4,7 @@
 //! through the vectors `v` and `w` of `A -= v·wᵀ + w·vᵀ`; behind it, one product takes them all off the rest. Half of the work
 //! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
 
-use super::blocked::{BLOCK, LEAST, Products, Running, blocks, minus, reflections};
+use super::blocked::{BLOCK, Products, Running, blocks, minus, reflections};
 use super::{Real, axpy, dot, lines, squares};
 use crate::gemm::{Isa, Layout, Problem, Source, Target};
 use ir::DType;
@@ -24,12 +24,8 @@ pub(super) fn work(n: usize) -> usize {
 }
 
 impl Products {
-    /// Those of a reduction to three diagonals, if the matrix is large: one for each block, then two for each block of
-    /// reflections.
+    /// Those of a reduction to three diagonals: one for each block, then two for each block of reflections.
     pub(super) fn tridiagonal(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
-        if n < LEAST {
-            return None;
-        }
         let (rows, both) = (Layout::row_major(n), Layout::row_major(BOTH));
         let update = |b: Range<usize>| minus(dtype, n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
         let apply = |b: Range<usize>| {

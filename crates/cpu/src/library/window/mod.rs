@@ -5,6 +5,7 @@
 
 mod halving;
 mod sliding;
+mod spreading;
 mod winners;
 
 use super::element::{Element, Fold, by_dtype, by_fold};
@@ -13,7 +14,7 @@ use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::ops::{ReduceKind, ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::{Shape, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -193,6 +194,7 @@ impl Frame {
 struct Reduction<T: Element, F: Fold<T>> {
     frame: Box<Frame>,
     sliding: Option<Box<sliding::Sliding>>,
+    spreading: Option<Box<spreading::Spreading>>,
     identity: T,
     fold: PhantomData<fn() -> F>,
 }
@@ -201,10 +203,12 @@ pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: M
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     let identity = op.kind.identity(args[0].dtype);
     let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none()).map(Box::new);
+    let spreading = spreading::Spreading::new(&frame).filter(|_| op.kind == ReduceKind::Sum).map(Box::new);
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
         let sliding = sliding.filter(|_| <F as Fold<T>>::JOINS);
-        Box::new(Reduction::<T, F> { frame, sliding, identity, fold: PhantomData }) as Box<dyn Routine>
+        let spreading = spreading.filter(|_| <F as Fold<T>>::ANY_ORDER);
+        Box::new(Reduction::<T, F> { frame, sliding, spreading, identity, fold: PhantomData }) as Box<dyn Routine>
     })
 }
 
@@ -212,6 +216,9 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
     fn scratch_bytes(&self) -> usize {
         if let Some(s) = &self.sliding {
             return s.scratch().next_multiple_of(64) * self.frame.threads;
+        }
+        if let Some(s) = &self.spreading {
+            return s.scratch() * self.frame.threads;
         }
         (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
     }
@@ -226,6 +233,18 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
                 for plane in planes {
                     // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
                     unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own) };
+                }
+            });
+            return Ok(());
+        }
+        if F::ANY_ORDER
+            && let Some(s) = &self.spreading
+        {
+            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
+                let own = scratch.at(worker * s.scratch());
+                for plane in planes {
+                    // SAFETY: as above.
+                    unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own, frame.avx2) };
                 }
             });
             return Ok(());

@@ -6,6 +6,9 @@ use super::Frame;
 /// No element of the base is in the window.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Keys that are picked at a time.
+const PICKED: usize = 32;
+
 /// A line of windows over keys.
 #[derive(Clone, Copy)]
 pub(super) struct Line<'a, T> {
@@ -66,6 +69,7 @@ impl<T: Element> Line<'_, T> {
             match a.stride {
                 1 if a.base_dilation == 1 => return self.lines::<1>(start, values, places),
                 2 if a.base_dilation == 1 => return self.lines::<2>(start, values, places),
+                _ if a.base_dilation == 1 => return self.picked(start, values, places),
                 _ => {}
             }
         }
@@ -75,6 +79,32 @@ impl<T: Element> Line<'_, T> {
             let key = unsafe { *row.add(i) };
             meet(&mut values[o], &mut places[o], key, at + i as u32, self.max)
         });
+    }
+
+    /// The same where windows are farther apart: keys that vectors meet are picked first.
+    #[inline(always)]
+    unsafe fn picked(self, start: usize, values: &mut [T], places: &mut [u32]) {
+        let (row, at, max) = (self.keys.wrapping_add(start), (start - self.from) as u32, self.max);
+        let a = &self.frame.last;
+        let up = |x: i64| (x + a.stride - 1).div_euclid(a.stride);
+        let mut keys = [T::rounded(T::zero()); PICKED];
+        for k in 0..a.window {
+            let first = k as i64 * a.window_dilation - a.low;
+            let begin = up(-first).clamp(0, a.count as i64) as usize;
+            let end = up(a.base as i64 - first).clamp(begin as i64, a.count as i64) as usize;
+            for o in (begin..end).step_by(PICKED) {
+                let (n, stride) = (PICKED.min(end - o), a.stride as usize);
+                let first = (first + (o * stride) as i64) as usize;
+                for (j, key) in keys[..n].iter_mut().enumerate() {
+                    // SAFETY: these windows meet these elements of the row.
+                    *key = unsafe { *row.add(first + stride * j) };
+                }
+                let all = values[o..o + n].iter_mut().zip(&mut places[o..o + n]).zip(&keys).enumerate();
+                for (j, ((value, place), &key)) in all {
+                    meet(value, place, key, at + (first + stride * j) as u32, max);
+                }
+            }
+        }
     }
 
     /// The same where windows are `S` elements apart.

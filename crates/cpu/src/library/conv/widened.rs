@@ -1,0 +1,91 @@
+//! A convolution of 16-bit floats as one of f32, where the machine has no better way for it: features that are alone, gradients, inputs that are
+//! spread.
+//!
+//! Products of 16-bit floats are exact in f32 and are summed in it either way; results are rounded once.
+
+use super::super::{Machine, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use ir::ops::Conv;
+use ir::{DType, Type};
+use std::ops::Range;
+
+struct Widened {
+    f32: Box<dyn Routine>,
+    dtype: DType,
+    out: DType,
+    /// Elements of both operands and of the result.
+    counts: [usize; 3],
+}
+
+/// The convolution of operands and results that are rounded from f32.
+pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let dtype = args[0].dtype;
+    if !matches!(dtype, DType::BF16 | DType::F16) || (conv.out != dtype && conv.out != DType::F32) {
+        return None;
+    }
+    let wide = |t: &Type| Type::new(DType::F32, &t.shape);
+    let conv = Conv { out: DType::F32, ..conv.clone() };
+    let routine = super::prepare(&conv, &[wide(&args[0]), wide(&args[1])], &[wide(&outs[0])], machine)?;
+    let counts = [args[0].numel(), args[1].numel(), outs[0].numel()];
+    Some(Box::new(Widened { f32: routine, dtype, out: outs[0].dtype, counts }))
+}
+
+/// Elements of f32 from or to 16-bit floats, shared out.
+///
+/// # Safety
+/// Both are good for `n`.
+unsafe fn converted(pool: &Pool, dtype: DType, narrow: Raw<u8>, wide: Raw<f32>, n: usize, widen: bool) {
+    in_ranges(pool, n, n, &|range: Range<usize>, _| {
+        // SAFETY: the caller's promise; the range is nobody else's.
+        unsafe {
+            let wide = std::slice::from_raw_parts_mut(wide.at(range.start), range.len());
+            let narrow = narrow.at(2 * range.start);
+            match dtype {
+                DType::BF16 => {
+                    let narrow = std::slice::from_raw_parts_mut(narrow.cast::<bf16>(), range.len());
+                    if widen { narrow.convert_to_f32_slice(wide) } else { narrow.convert_from_f32_slice(wide) }
+                }
+                _ => {
+                    let narrow = std::slice::from_raw_parts_mut(narrow.cast::<f16>(), range.len());
+                    if widen { narrow.convert_to_f32_slice(wide) } else { narrow.convert_from_f32_slice(wide) }
+                }
+            }
+        }
+    });
+}
+
+impl Widened {
+    /// Elements of both operands and of a result that is rounded, in f32.
+    fn sizes(&self) -> [usize; 3] {
+        let [x, k, y] = self.counts;
+        [x, k, if self.out == DType::F32 { 0 } else { y }].map(|n| n.next_multiple_of(16))
+    }
+}
+
+impl Routine for Widened {
+    fn scratch_bytes(&self) -> usize {
+        4 * self.sizes().iter().sum::<usize>() + self.f32.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let ([x, k, y], [in_x, in_k, in_y]) = (self.counts, self.sizes());
+        let own = Raw(scratch.cast::<f32>());
+        let (kernel, result) = (Raw(own.at(in_x)), Raw(own.at(in_x + in_k)));
+        let rest = own.at(in_x + in_k + in_y).cast::<u8>();
+        let narrow = self.out != DType::F32;
+        // SAFETY: the caller's promise; the parts of the scratch are as large as what they are for, and different.
+        unsafe {
+            converted(pool, self.dtype, Raw(args[0].cast_mut()), own, x, true);
+            converted(pool, self.dtype, Raw(args[1].cast_mut()), kernel, k, true);
+            let to = if narrow { result.at(0).cast::<u8>() } else { outs[0] };
+            self.f32.run(pool, &[own.at(0).cast(), kernel.at(0).cast()], &[to], rest)?;
+            if narrow {
+                converted(pool, self.out, Raw(outs[0]), result, y, false);
+            }
+        }
+        Ok(())
+    }
+}
