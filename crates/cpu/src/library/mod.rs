@@ -30,6 +30,7 @@ mod rearrange;
 mod running;
 mod scatter;
 mod simd;
+mod small;
 mod sort;
 #[cfg(all(feature = "fft", target_arch = "x86_64"))]
 mod stockham;
