@@ -2,7 +2,7 @@
 //!
 //! `--list` prints the cases, one a line (`list.rs`). Otherwise cases are read from standard input and each is answered by
 //! one JSON object with the median seconds of a run and the time to compile it. `bench/ops.py` answers the same lines for
-//! PyTorch and JAX.
+//! PyTorch and JAX. `--avx2` keeps to vectors of 256 bits where the machine has wider ones.
 
 mod case;
 mod graph;
@@ -11,6 +11,7 @@ mod list;
 use case::Case;
 use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
+use cpu::codegen::Target;
 use ir::{DType, Literal, Scalar, Type};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -47,7 +48,10 @@ fn main() {
         at.and_then(|i| words.get(i + 1)?.parse().ok()).unwrap_or(otherwise)
     };
     let (reps, threads) = (number("--reps", 5usize).max(1), number("--threads", 2usize).max(1));
-    let cpu = Cpu::flushing_denormals(threads);
+    let cpu = match words.iter().any(|w| w == "--avx2") {
+        true => Cpu::with_target(threads, Some(Target::Avx2)),
+        false => Cpu::flushing_denormals(threads),
+    };
     let mut known = BTreeMap::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let line = line.trim();

@@ -55,8 +55,10 @@ const RUN: usize = 2048;
 /// Extrema that are kept side by side.
 const SIDE_BY_SIDE: usize = 64;
 
+/// Lines beside each other that are not worth a bundle's lanes.
+const FEW_LANES: usize = 3;
 /// Elements of a line up to which a block of lines is turned first.
-const SHORT: usize = 32;
+const SHORT: usize = 64;
 /// Lines side by side whose sums are kept at a time.
 const STRIP: usize = 64;
 /// Bundles of lines that are work enough without cutting lines.
@@ -68,6 +70,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("along.run", RUN, "elements whose extremum is found before its place is looked for"),
     Threshold::new("along.short", SHORT, "elements of adjacent lines whose extrema are found side by side"),
     Threshold::new("along.strip", STRIP, "lines beside each other that are added to: beyond, they are several strips"),
+    Threshold::new("along.few_lanes", FEW_LANES, "lines beside each other: up to here they are no bundle"),
     Threshold::new("along.few", FEW, "bundles of lines: from here lines are not cut"),
 ];
 
@@ -157,7 +160,17 @@ impl<T: Element> Extremum<T> {
             return best;
         }
         let at = |k: usize, j: usize| (outer * l.n + k) * l.inner + first + j;
-        for k in piece.skip(1) {
+        // Lanes beyond the last line read what follows in memory, as long as something does, and are not looked at.
+        let safe = (l.numel() + l.inner).saturating_sub(at(piece.start, LANES)) / l.inner;
+        let safe = safe.min(piece.len());
+        let mut rest = piece.clone().skip(1);
+        if safe > 1 && lanes > FEW_LANES && l.n <= i32::MAX as usize {
+            // SAFETY: the last of these rows is the last from which so many elements are inside the operand.
+            let found = unsafe { extrema_across(self.isa, x.at(at(piece.start, 0)), safe, l.inner, self.max) };
+            best = found.map(|k| piece.start + k as usize);
+            rest = (piece.start + safe - 1..piece.end).skip(1);
+        }
+        for k in rest {
             for (j, b) in best[..lanes].iter_mut().enumerate() {
                 // SAFETY: inside the operand.
                 if unsafe { (*x.at(at(k, j))).beats(*x.at(at(*b, j)), self.max) } {
@@ -189,13 +202,17 @@ impl<T: Element> Routine for Extremum<T> {
         let found = Raw(scratch.cast::<[usize; LANES]>());
         let store = |bundle: usize, best: [usize; LANES]| {
             let (outer, first, lanes) = l.bundle(bundle);
-            for (j, &b) in best[..lanes].iter().enumerate() {
-                let to = outer * l.inner + first + j;
-                // SAFETY: this bundle's part of the result.
-                unsafe {
-                    match self.long {
-                        true => *y.at(0).cast::<i64>().add(to) = b as i64,
-                        false => *y.at(0).cast::<i32>().add(to) = b as i32,
+            let to = outer * l.inner + first;
+            // SAFETY: this bundle's part of the result.
+            unsafe {
+                match self.long {
+                    true => {
+                        let to = std::slice::from_raw_parts_mut(y.at(0).cast::<i64>().add(to), lanes);
+                        to.iter_mut().zip(best).for_each(|(to, b)| *to = b as i64);
+                    }
+                    false => {
+                        let to = std::slice::from_raw_parts_mut(y.at(0).cast::<i32>().add(to), lanes);
+                        to.iter_mut().zip(best).for_each(|(to, b)| *to = b as i32);
                     }
                 }
             }
@@ -326,10 +343,10 @@ unsafe fn extrema_across<T: Element>(isa: Isa, x: *const T, n: usize, stride: us
 unsafe fn scan_across<T: Element, const MAX: bool>(x: *const T, n: usize, stride: usize) -> [i32; LANES] {
     let mut place = [0i32; LANES];
     // SAFETY: the caller's promise.
-    let mut best: [T; LANES] = unsafe { *x.cast::<[T; LANES]>() };
+    let mut best = unsafe { *x.cast::<[T; LANES]>() }.map(T::compared);
     for k in 1..n {
         // SAFETY: as above.
-        let row: [T; LANES] = unsafe { *x.add(k * stride).cast::<[T; LANES]>() };
+        let row = unsafe { *x.add(k * stride).cast::<[T; LANES]>() }.map(T::compared);
         for j in 0..LANES {
             let better = row[j].beats(best[j], MAX);
             best[j] = if better { row[j] } else { best[j] };

@@ -1,5 +1,6 @@
 //! Elements of every dtype that routines work on, with the arithmetic of the reference.
 
+use super::small::Small;
 use half::{bf16, f16};
 use ir::ops::ReduceKind;
 use ir::{DType, Scalar};
@@ -8,6 +9,11 @@ use ir::{DType, Scalar};
 pub(super) trait Element: Copy + Send + Sync + 'static {
     /// What sums and products are kept in: f64 for floats, the type itself for integers.
     type Sum: Copy + Send + Sync;
+    /// What elements are compared as: a type of which vectors have lanes.
+    type Compared: Element;
+    fn compared(self) -> Self::Compared;
+    /// The element that was compared as this.
+    fn from_compared(x: Self::Compared) -> Self;
     /// Combining is exact, so it may be done in any order.
     const IS_INT: bool = false;
     fn from_scalar(s: Scalar) -> Self;
@@ -52,6 +58,15 @@ macro_rules! floats {
                 self + b
             }
             )?
+            type Compared = Self;
+            #[inline(always)]
+            fn compared(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn from_compared(x: Self) -> Self {
+                x
+            }
             type Sum = f64;
             fn from_scalar(s: Scalar) -> Self {
                 Self::rounded(s.to_f64())
@@ -120,14 +135,104 @@ macro_rules! floats {
 }
 floats!(
     f32, u32, x => x as f64, x => x as f32, add;
-    f64, u64, x => x, x => x, add;
-    f16, u16, x => x.to_f64(), x => f16::from_bits(ir::round::to_f16(x));
-    bf16, u16, x => x.to_f64(), x => bf16::from_bits(ir::round::to_bf16(x))
+    f64, u64, x => x, x => x, add
 );
+
+macro_rules! small_floats {
+    ($($t:ty),*) => {$(
+        impl Element for $t {
+            type Sum = f64;
+            type Compared = f32;
+            #[inline(always)]
+            fn compared(self) -> f32 {
+                Small::to_f32(self)
+            }
+            #[inline(always)]
+            fn from_compared(x: f32) -> Self {
+                Small::of_f32(x)
+            }
+            fn from_scalar(s: Scalar) -> Self {
+                Self::rounded(s.to_f64())
+            }
+            #[inline(always)]
+            fn widen(self) -> f64 {
+                Small::to_f32(self) as f64
+            }
+            #[inline(always)]
+            fn rounded(x: f64) -> Self {
+                Small::of_f64(x)
+            }
+            #[inline(always)]
+            fn sum(a: f64, b: f64) -> f64 {
+                a + b
+            }
+            #[inline(always)]
+            fn product(a: f64, b: f64) -> f64 {
+                a * b
+            }
+            fn zero() -> f64 {
+                0.0
+            }
+            // An f32 has more than twice the digits: of a sum, rounding twice is rounding once.
+            #[inline(always)]
+            fn add(self, b: Self) -> Self {
+                Small::of_f32(Small::to_f32(self) + Small::to_f32(b))
+            }
+            #[inline(always)]
+            fn larger(self, b: Self) -> Self {
+                if self.not_a_number() | b.below(self) { self } else { b }
+            }
+            #[inline(always)]
+            fn smaller(self, b: Self) -> Self {
+                if self.not_a_number() | self.below(b) { self } else { b }
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self.not_a_number()
+            }
+            #[inline(always)]
+            fn less(self, b: Self) -> bool {
+                self.below(b)
+            }
+            #[inline(always)]
+            fn key(self) -> u64 {
+                let bits = self.to_bits();
+                if self.not_a_number() {
+                    u16::MAX as u64
+                } else if bits & 0x7fff == 0 {
+                    0x8000
+                } else if bits & 0x8000 != 0 {
+                    !bits as u64
+                } else {
+                    (bits | 0x8000) as u64
+                }
+            }
+            #[inline(always)]
+            fn of_key(key: u64) -> Self {
+                let bits = key as u16;
+                Self::from_bits(if bits & 0x8000 != 0 { bits & 0x7fff } else { !bits })
+            }
+            #[inline(always)]
+            fn is_of_key(self) -> bool {
+                self.to_bits() == Self::of_key(self.key()).to_bits()
+            }
+        }
+    )*};
+}
+small_floats!(f16, bf16);
 
 macro_rules! integers {
     ($($t:ty, $unsigned:ty, $flip:expr);*) => {$(
         impl Element for $t {
+            type Compared = Self;
+            #[inline(always)]
+            fn compared(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn from_compared(x: Self) -> Self {
+                x
+            }
             type Sum = $t;
             const IS_INT: bool = true;
             fn from_scalar(s: Scalar) -> Self {
@@ -231,8 +336,8 @@ macro_rules! folds {
 folds!(
     Sum, true, true, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::sum(a, b);
     Product, false, T::IS_INT, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::product(a, b);
-    Max, false, true, T, (s, x) => s.larger(x), s => s, i => i, (a, b) => a.larger(b);
-    Min, false, true, T, (s, x) => s.smaller(x), s => s, i => i, (a, b) => a.smaller(b)
+    Max, false, true, T::Compared, (s, x) => s.larger(x.compared()), s => T::from_compared(s), i => i.compared(), (a, b) => a.larger(b);
+    Min, false, true, T::Compared, (s, x) => s.smaller(x.compared()), s => T::from_compared(s), i => i.compared(), (a, b) => a.smaller(b)
 );
 
 /// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats. A boolean is a byte

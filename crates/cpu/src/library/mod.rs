@@ -32,11 +32,14 @@ mod rearrange;
 mod running;
 mod scatter;
 mod simd;
+mod small;
 mod sort;
 #[cfg(all(feature = "fft", target_arch = "x86_64"))]
 mod stockham;
 mod window;
 
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub(crate) use rearrange::Turn;
 pub(crate) use rearrange::prepare as rearrangement;
 
 #[cfg(feature = "fft")]

@@ -4,7 +4,7 @@
 //! already. Where elements of a line are adjacent, several lines are taken in turn, and a long line is cut at places that its
 //! length decides: the parts are folded, then each is run through from what the ones before it gave.
 
-use super::along::Lines;
+use super::along::{Lines, ask_for};
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
@@ -16,6 +16,10 @@ use ir::ops::{Cumulative, ReduceKind};
 use std::marker::PhantomData;
 use std::ops::Range;
 
+/// Bytes of lines that are asked for while those before them are walked along.
+const AHEAD_BYTES: usize = 8 << 10;
+/// Steps whose results are made together.
+const KEPT: usize = 32;
 /// Adjacent lines, or parts of one, that are taken in turn.
 const TURNS: usize = 8;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
@@ -29,6 +33,12 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
     Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
     Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
+    Threshold::new(
+        "running.ahead",
+        AHEAD_BYTES / TURNS / 4,
+        "elements of adjacent lines: beyond, they are not asked for ahead",
+    ),
+    Threshold::new("running.kept", KEPT, "elements of adjacent lines: beyond, results are made in pieces"),
     Threshold::new("running.turns", TURNS, "adjacent lines that are taken in turn"),
 ];
 
@@ -38,7 +48,6 @@ struct Running<T: Element, F: Fold<T>> {
     reverse: bool,
     /// Parts of a line; 1 where it is not cut.
     parts: usize,
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     avx2: bool,
     fold: PhantomData<fn() -> F>,
 }
@@ -90,17 +99,65 @@ unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
     reverse: bool,
     mut states: [F::State; N],
 ) -> [F::State; N] {
-    for step in 0..len {
-        let k = if reverse { len - 1 - step } else { step };
-        for (s, &start) in states.iter_mut().zip(&starts) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                *s = F::step(*s, *x.at(start + k));
-                *y.at(start + k) = F::result(*s);
+    // The last states of some steps are kept, and made results together: that is where vectors help.
+    let mut kept = [[std::mem::MaybeUninit::<F::State>::uninit(); KEPT]; N];
+    for first in (0..len).step_by(KEPT) {
+        let n = KEPT.min(len - first);
+        // Where these results begin; they end with the first one if the walk is reversed.
+        let low = if reverse { len - first - n } else { first };
+        for step in 0..n {
+            let k = if reverse { n - 1 - step } else { step };
+            for ((s, &start), kept) in states.iter_mut().zip(&starts).zip(&mut kept) {
+                // SAFETY: the caller's promise.
+                *s = F::step(*s, unsafe { *x.at(start + low + k) });
+                kept[k].write(*s);
+            }
+        }
+        for (&start, kept) in starts.iter().zip(&kept) {
+            let y = y.at(start + low);
+            for (k, &s) in kept[..n].iter().enumerate() {
+                // SAFETY: as above; as many states were kept.
+                unsafe { *y.add(k) = F::result(s.assume_init()) };
             }
         }
     }
     states
+}
+
+/// `scan` by the vectors of AVX2, if the machine has them.
+///
+/// # Safety
+/// As for `scan`.
+#[inline(always)]
+unsafe fn scan_by<T: Element, F: Fold<T>, const N: usize>(
+    avx2: bool,
+    ends: (Raw<T>, Raw<T>),
+    starts: [usize; N],
+    len: usize,
+    reverse: bool,
+    states: [F::State; N],
+) -> [F::State; N] {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        unsafe fn wide<T: Element, F: Fold<T>, const N: usize>(
+            ends: (Raw<T>, Raw<T>),
+            starts: [usize; N],
+            len: usize,
+            reverse: bool,
+            states: [F::State; N],
+        ) -> [F::State; N] {
+            // SAFETY: the caller's promise.
+            unsafe { scan::<T, F, N>(ends, starts, len, reverse, states) }
+        }
+        if avx2 {
+            // SAFETY: the caller's promise.
+            return unsafe { wide::<T, F, N>(ends, starts, len, reverse, states) };
+        }
+    }
+    let _ = avx2;
+    // SAFETY: the caller's promise.
+    unsafe { scan::<T, F, N>(ends, starts, len, reverse, states) }
 }
 
 impl<T: Element, F: Fold<T>> Running<T, F> {
@@ -159,8 +216,16 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
                 // SAFETY: these lines are inside, and this range's own.
                 unsafe {
                     if first + TURNS <= rows {
+                        // Walking along several lines at once is no pattern that a processor foresees.
+                        let bytes = TURNS * n * size_of::<T>();
+                        if bytes <= AHEAD_BYTES {
+                            for b in (0..bytes).step_by(64) {
+                                ask_for(x.at(first * n).wrapping_byte_add(bytes + b));
+                                ask_for(y.at(first * n).wrapping_byte_add(bytes + b));
+                            }
+                        }
                         let starts = std::array::from_fn(|i| (first + i) * n);
-                        scan::<T, F, TURNS>((x, y), starts, n, self.reverse, [start; TURNS]);
+                        scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, n, self.reverse, [start; TURNS]);
                         continue;
                     }
                     for row in first..rows {
@@ -221,7 +286,7 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
                 // SAFETY: as above; these parts of the result are this range's own.
                 unsafe {
                     let before = std::array::from_fn(|i| *totals.at(unit * TURNS + i));
-                    scan::<T, F, TURNS>((x, y), starts(unit), each, self.reverse, before);
+                    scan_by::<T, F, TURNS>(self.avx2, (x, y), starts(unit), each, self.reverse, before);
                 }
             }
         });

@@ -118,8 +118,8 @@ combines!(
     Set, false, true, false, (_a, b) => b;
     Add, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), false, (a, b) => a.add(b);
     Mul, true, false, false, (a, b) => a.mul(b);
-    Min, true, size_of::<T>() >= 4, true, (a, b) => a.smaller(b);
-    Max, true, size_of::<T>() >= 4, true, (a, b) => a.larger(b)
+    Min, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), true, (a, b) => a.smaller(b);
+    Max, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), true, (a, b) => a.larger(b)
 );
 
 struct Scattering<T, C> {

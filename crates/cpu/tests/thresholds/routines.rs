@@ -4,7 +4,7 @@ use super::{Case, Maker, Round};
 use ir::composites::attention::{Attention, attention};
 use ir::composites::quantized::{Format, Packing, dequantize};
 use ir::ops::*;
-use ir::{Build, Builder, DType, Graph, Type};
+use ir::{Build, Builder, Compare, DType, Graph, Type};
 
 fn one(op: impl Into<ir::Op>, types: &[Type]) -> Graph {
     let mut b = Builder::new();
@@ -273,6 +273,25 @@ fn exchanged(quantity: usize, shape: &[usize], dtypes: &[DType]) -> Vec<Case> {
     dtypes.iter().map(of).collect()
 }
 
+/// Two operands of small elements, one of which may be the same along some axes.
+fn narrow(q: usize, shape: &[usize], other: &[usize], axes: &[usize]) -> Vec<Case> {
+    use ir::Binary::{Add, And, Max, Min, Mul, Or, Sub, Xor};
+    let mut all = Vec::new();
+    for d in [DType::U8, DType::I8, DType::I16, DType::U16] {
+        for k in 0..14 {
+            let mut b = Builder::new();
+            let (x, y) = (b.input(d, shape), b.input(d, other));
+            let y = b.broadcast(y, shape, axes).unwrap();
+            let v = match [Add, Sub, Mul, And, Or, Xor, Max, Min].get(k) {
+                Some(&op) => b.binary(op, x, y).unwrap(),
+                None => b.compare(Compare::ALL[k - 8], y, x).unwrap(),
+            };
+            all.push(Case { tolerance: 0.0, ..Case::new(q, b.finish(&[v])) });
+        }
+    }
+    all
+}
+
 pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("library.parallel", parallel),
     ("along.lanes", |q, _| {
@@ -288,6 +307,13 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("along.run", |q, _| [vec![q], vec![5, q]].map(|s| Case::new(q, one(extremum(s.len() - 1), &[f32s(&s)]))).into()),
     ("along.few", |q, _| vec![Case::new(q, one(extremum(1), &[f32s(&[q, 33_000])]))]),
     ("along.short", |q, _| [vec![40, q], vec![16, q]].map(|s| Case::new(q, one(extremum(1), &[f32s(&s)]))).into()),
+    ("along.few_lanes", |q, _| {
+        let all = [vec![900, q], vec![3, 70, q]].into_iter();
+        let of = |s: Vec<usize>| {
+            [DType::F32, DType::BF16, DType::I64].map(|d| one(extremum(s.len() - 2), &[Type::new(d, &s)]))
+        };
+        all.flat_map(of).map(|g| Case::new(q, g)).collect()
+    }),
     ("running.long", |q, _| runs(q, &[3, q])),
     ("running.many", |q, _| runs(q, &[q, 9000])),
     ("running.strip", |q, _| {
@@ -295,6 +321,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         all.map(|(shape, axis)| Case::new(q, one(running(axis), &[f32s(&shape)]))).into()
     }),
     ("running.turns", |q, _| runs(q, &[q, 37])),
+    ("running.ahead", |q, _| runs(q, &[70, q])),
+    ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
     ("attention.keys", |q, _| attends(q, (10, q), false)),
     ("attention.queries", |q, _| attends(q, (q, 90), true)),
@@ -445,17 +473,32 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let dtypes = [DType::U8, DType::BF16, DType::F32, DType::F64];
         [&[3, q, 70][..], &[70, q]].into_iter().flat_map(|s| exchanged(q, s, &dtypes)).collect()
     }),
-    ("rearrange.bytes", |q, _| {
-        let of = |d: DType| {
-            use ir::Binary::{Add, And, Max, Min, Or, Sub, Xor};
-            [Add, Sub, And, Or, Xor, Max, Min].map(|op| {
-                let mut b = Builder::new();
-                let (x, y) = (b.input(d, &[q]), b.input(d, &[q]));
-                let v = b.binary(op, x, y).unwrap();
-                Case { tolerance: 0.0, ..Case::new(q, b.finish(&[v])) }
-            })
+    ("rearrange.bytes", |q, _| narrow(q, &[q], &[q], &[0])),
+    ("rearrange.unit", |q, _| {
+        let whole = narrow(q, &[q], &[q], &[0]).into_iter();
+        whole.chain(narrow(q, &[3, q], &[q], &[1])).chain(narrow(q, &[3, q], &[3], &[0])).collect()
+    }),
+    ("rearrange.narrow", |q, _| {
+        let row = narrow(q, &[9, q], &[q], &[1]).into_iter();
+        row.chain(narrow(q, &[9, q], &[9], &[0])).chain(narrow(q, &[3, 4, q], &[3, q], &[0, 2])).collect()
+    }),
+    ("rearrange.flat", |q, _| {
+        let of = |d: DType, lines: usize, from: usize| {
+            let mut b = Builder::new();
+            let (x, i) = (b.input(d, &[lines, from]), b.input(DType::I32, &[lines, q]));
+            let y = b.take_along_axis(x, i, 1, GatherMode::Clip).unwrap();
+            Case { tolerance: 0.0, ..Case::new(q, b.finish(&[y])) }
         };
-        [DType::U8, DType::I8].into_iter().flat_map(of).collect()
+        [of(DType::F32, 700, 23), of(DType::F64, 700, 5), of(DType::U8, 3, 23), of(DType::BF16, 97, 300)].into()
+    }),
+    ("rearrange.batch", |q, _| {
+        let dtypes = [DType::U8, DType::BF16];
+        [[q, 4, 5], [q, 7, 6], [q, 8, 2]].iter().flat_map(|s| exchanged(q, s, &dtypes)).collect()
+    }),
+    ("rearrange.shuffled", |q, _| {
+        let dtypes = [DType::U8, DType::BF16];
+        let shapes = [[5, q], [7, q], [q, 3], [q, 6]];
+        shapes.iter().flat_map(|s| exchanged(q, s, &dtypes)).collect()
     }),
     ("rearrange.row", |q, _| {
         let of = |d: DType, indices: DType| {

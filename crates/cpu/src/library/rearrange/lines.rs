@@ -10,6 +10,8 @@ use std::ops::Range;
 pub(super) const SHORT: usize = 8;
 /// Elements of a row that is read in steps, at most, for all rows to be gone through at once.
 pub(super) const ROW: usize = 64;
+/// Small matrices that are a unit of work.
+pub(super) const BATCH: usize = 64;
 /// Elements of the other axis that are a unit of work.
 pub(super) const CHUNK: usize = 4096;
 
@@ -56,6 +58,10 @@ by_isa!(
     collect, collect_inline, (short: Axis, long: Axis, part: Range<usize>)
 );
 by_isa!(
+    /// Small matrices, one after the other: as `deal` for each.
+    small, small_inline, (batch: Axis, short: Axis, long: Axis, part: Range<usize>)
+);
+by_isa!(
     /// Elements of the operand that are some steps apart, along the result.
     along, along_inline, (axis: Axis, part: Range<usize>)
 );
@@ -92,6 +98,43 @@ unsafe fn deal_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: A
             6 => of::<T, 6>(x, y, step, part),
             7 => of::<T, 7>(x, y, step, part),
             _ => of::<T, 8>(x, y, step, part),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn small_inline<T: Transpose>(x: *const T, y: *mut T, batch: Axis, short: Axis, long: Axis, part: Range<usize>) {
+    #[inline(always)]
+    unsafe fn of<T: Copy, const N: usize>(
+        x: *const T,
+        y: *mut T,
+        batch: Axis,
+        step: isize,
+        n: usize,
+        part: Range<usize>,
+    ) {
+        for b in part.start as isize..part.end as isize {
+            // SAFETY: the caller vouches for the matrices.
+            unsafe {
+                let (x, y) = (x.offset(b * batch.from), y.offset(b * batch.to));
+                for i in 0..n {
+                    (0..N).for_each(|j| *y.add(i * N + j) = *x.offset(i as isize + j as isize * step));
+                }
+            }
+        }
+    }
+    debug_assert!(long.from == 1 && long.to == short.size as isize);
+    let (step, n) = (short.from, long.size);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match short.size {
+            2 => of::<T, 2>(x, y, batch, step, n, part),
+            3 => of::<T, 3>(x, y, batch, step, n, part),
+            4 => of::<T, 4>(x, y, batch, step, n, part),
+            5 => of::<T, 5>(x, y, batch, step, n, part),
+            6 => of::<T, 6>(x, y, batch, step, n, part),
+            7 => of::<T, 7>(x, y, batch, step, n, part),
+            _ => of::<T, 8>(x, y, batch, step, n, part),
         }
     }
 }
@@ -171,7 +214,7 @@ const TURNED: usize = 32;
 /// # Safety
 /// As for [`along`]; the machine has AVX2.
 #[cfg(target_arch = "x86_64")]
-#[inline(always)]
+#[target_feature(enable = "avx2")]
 unsafe fn turned(x: *const u8, y: *mut u8, part: Range<usize>) {
     use std::arch::x86_64::*;
     // SAFETY: the caller vouches for the elements; the shuffles are AVX2's.
@@ -192,6 +235,9 @@ unsafe fn turned(x: *const u8, y: *mut u8, part: Range<usize>) {
     }
 }
 
+/// Elements of lines from which their bytes are shuffled: what goes where is found out first.
+pub(super) const SHUFFLED: usize = 256;
+
 /// Deals or collects elements of one or two bytes by shuffles of their bytes, as far as whole vectors go; what is left.
 ///
 /// # Safety
@@ -199,58 +245,82 @@ unsafe fn turned(x: *const u8, y: *mut u8, part: Range<usize>) {
 #[inline(always)]
 unsafe fn shuffled(x: *const u8, y: *mut u8, size: usize, short: Axis, part: Range<usize>, deal: bool) -> Range<usize> {
     #[cfg(target_arch = "x86_64")]
-    if size <= 2 {
+    #[inline(always)]
+    unsafe fn of<const SIZE: usize, const DEAL: bool>(
+        x: *const u8,
+        y: *mut u8,
+        short: Axis,
+        part: Range<usize>,
+    ) -> Range<usize> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match short.size {
+                3 => by_bytes::<3, SIZE, DEAL>(x, y, short, part),
+                5 => by_bytes::<5, SIZE, DEAL>(x, y, short, part),
+                6 => by_bytes::<6, SIZE, DEAL>(x, y, short, part),
+                7 => by_bytes::<7, SIZE, DEAL>(x, y, short, part),
+                _ => part,
+            }
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    if size <= 2 && part.len() >= SHUFFLED {
         // SAFETY: the caller's promise.
         return unsafe {
-            match short.size {
-                3 => by_bytes::<3>(x, y, size, short, part, deal),
-                5 => by_bytes::<5>(x, y, size, short, part, deal),
-                6 => by_bytes::<6>(x, y, size, short, part, deal),
-                7 => by_bytes::<7>(x, y, size, short, part, deal),
-                _ => part,
+            match (size, deal) {
+                (1, false) => of::<1, false>(x, y, short, part),
+                (1, true) => of::<1, true>(x, y, short, part),
+                (_, false) => of::<2, false>(x, y, short, part),
+                (_, true) => of::<2, true>(x, y, short, part),
             }
         };
     }
-    let _ = (x, y, size, short, deal);
+    let _ = (x, y, size, short, deal, SHUFFLED);
     part
+}
+
+/// What each vector of the result takes from each vector of the operand; 128 takes nothing.
+#[cfg(target_arch = "x86_64")]
+const fn picks<const N: usize, const SIZE: usize, const DEAL: bool>() -> [[[u8; 16]; N]; N] {
+    let mut picks = [[[128u8; 16]; N]; N];
+    let mut q = 0;
+    while q < 16 * N {
+        let (line, at) = origin(q, SIZE, N);
+        match DEAL {
+            true => picks[q / 16][line][q % 16] = at as u8,
+            false => picks[line][q / 16][at] = (q % 16) as u8,
+        }
+        q += 1;
+    }
+    picks
 }
 
 /// Byte `q` of interleaved elements is byte `at` of line `line`: where the line's vector has it.
 #[cfg(target_arch = "x86_64")]
-fn origin(q: usize, size: usize, lines: usize) -> (usize, usize) {
+const fn origin(q: usize, size: usize, lines: usize) -> (usize, usize) {
     let element = q / size;
     (element % lines, element / lines * size + q % size)
 }
 
 #[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn by_bytes<const N: usize>(
+#[target_feature(enable = "avx2")]
+unsafe fn by_bytes<const N: usize, const SIZE: usize, const DEAL: bool>(
     x: *const u8,
     y: *mut u8,
-    size: usize,
     short: Axis,
     part: Range<usize>,
-    deal: bool,
 ) -> Range<usize> {
     use std::arch::x86_64::*;
-    // What each vector of the result takes from each vector of the operand; 128 takes nothing.
-    let mut picks = [[[128u8; 16]; N]; N];
-    for q in 0..16 * N {
-        let (line, at) = origin(q, size, N);
-        match deal {
-            true => picks[q / 16][line][q % 16] = at as u8,
-            false => picks[line][q / 16][at] = (q % 16) as u8,
-        }
-    }
-    let each = 16 / size;
+    let picks = const { picks::<N, SIZE, DEAL>() };
+    let each = 16 / SIZE;
     let mut i = part.start;
     // SAFETY: the caller vouches for lines and interleaved elements of the part; the shuffles are AVX2's.
     unsafe {
         while i + each <= part.end {
-            let line = |j: usize, step: isize| (j as isize * step + i as isize) * size as isize;
+            let line = |j: usize, step: isize| (j as isize * step + i as isize) * SIZE as isize;
             let mut from = [_mm_setzero_si128(); N];
             for (j, from) in from.iter_mut().enumerate() {
-                let at = if deal { line(j, short.from) } else { (i * N * size + 16 * j) as isize };
+                let at = if DEAL { line(j, short.from) } else { (i * N * SIZE + 16 * j) as isize };
                 *from = _mm_loadu_si128(x.offset(at).cast());
             }
             for (r, picks) in picks.iter().enumerate() {
@@ -259,7 +329,7 @@ unsafe fn by_bytes<const N: usize>(
                     let own = _mm_shuffle_epi8(*from, _mm_loadu_si128(pick.as_ptr().cast()));
                     all = _mm_or_si128(all, own);
                 }
-                let at = if deal { (i * N * size + 16 * r) as isize } else { line(r, short.to) };
+                let at = if DEAL { (i * N * SIZE + 16 * r) as isize } else { line(r, short.to) };
                 _mm_storeu_si128(y.offset(at).cast(), all);
             }
             i += each;

@@ -1,15 +1,20 @@
 //! Kernels that only move elements: transposes, flips, strided slices, interleaved channels.
 //!
 //! A loop over one axis of the result reads its operand in steps there, whichever axis that is. Here such a kernel is known by
-//! its loops ([`read::moves`]; those that look elements up by [`take`], those that combine bytes by [`bytewise`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
+//! its loops ([`read::moves`]; those that look elements up by [`take`], those that combine elements of one or two bytes by [`narrow`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
 //! short or no axis of the operand is dense ([`lines`]). Lines that are lines on both sides are copied
 //! ([`copying`](super::copying)): a kernel's lanes are as wide as numbers of 32 bits, and its masked ends cost as much as many whole vectors.
 
-mod bytewise;
 mod lines;
+mod narrow;
 mod read;
 mod take;
 pub(super) mod tiles;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod turn;
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub(crate) use turn::Turn;
 
 use super::{Raw, Routine, in_ranges};
 use crate::gemm::Isa;
@@ -31,9 +36,18 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("rearrange.row", take::ROW_BYTES / 4, "elements of a row that is looked up: beyond, by the kernel"),
     Threshold::new(
         "rearrange.bytes",
-        bytewise::BYTES_LEAST,
-        "bytes that are combined: from here whole vectors of them",
+        narrow::LEAST,
+        "elements of one or two bytes that are combined: from here whole vectors of them",
     ),
+    Threshold::new("rearrange.batch", lines::BATCH, "small matrices that are turned: beyond, threads share them"),
+    Threshold::new("rearrange.flat", take::FLAT, "elements of a line that are looked up: up to here lines go as one"),
+    Threshold::new("rearrange.unit", narrow::UNIT, "the same: elements of a row beyond which it is cut"),
+    Threshold::new(
+        "rearrange.shuffled",
+        lines::SHUFFLED,
+        "elements of one or two bytes along lines of a short axis: from here their bytes are shuffled",
+    ),
+    Threshold::new("rearrange.narrow", narrow::ROW, "the same with one operand for many rows: elements of a row"),
     Threshold::new("rearrange.tile", tiles::LEAST, "elements of both axes: from here tiles are transposed"),
     Threshold::new("rearrange.block", tiles::LINE, "bytes of an axis: beyond, its tiles are gone through in blocks"),
 ];
@@ -65,6 +79,8 @@ enum Way {
     /// Lines along a dense axis, dealt out to a short one or collected from it: the short axis, then the other.
     Deal(usize, usize),
     Collect(usize, usize),
+    /// The first for matrices that are small both ways: the axis of matrices, then both of theirs.
+    Small(usize, usize, usize),
     /// Along the result's dense axis.
     Along(usize),
     /// The same where that is short: the axis of rows, then the dense one.
@@ -96,7 +112,7 @@ pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<Prepared> {
     if let Some((takes, [from, at, to])) = take::takes(kernel) {
         return Some((Box::new(takes), [from, at][..].into(), to));
     }
-    let (own, [left, right, to]) = bytewise::bytewise(kernel, isa)?;
+    let (own, [left, right, to]) = narrow::combined(kernel)?;
     Some((Box::new(own), [left, right][..].into(), to))
 }
 
@@ -123,10 +139,12 @@ impl Moves {
     /// Where an index over some of the axes begins, the last one fastest.
     fn place(&self, outer: &[usize], mut index: usize) -> (isize, isize) {
         let (mut from, mut to) = (self.from, self.to);
-        for &a in outer.iter().rev() {
+        for (k, &a) in outer.iter().enumerate().rev() {
             let axis = self.axes[a];
-            let at = (index % axis.size) as isize;
-            index /= axis.size;
+            let at = if k == 0 { index } else { index % axis.size } as isize;
+            if k > 0 {
+                index /= axis.size;
+            }
             from += at * axis.from;
             to += at * axis.to;
         }
@@ -157,6 +175,10 @@ fn choose(m: &Moves) -> Option<Way> {
     };
     let other = m.axes[dense];
     let (short, long) = (|n: usize| (2..=lines::SHORT).contains(&n), |n: usize| n > 2 * lines::SHORT);
+    // Of four bytes and more, lanes that are gathered are as quick.
+    if (dense, last) == (1, 2) && m.bytes <= 2 && short(inner.size) && other.size <= 2 * lines::SHORT {
+        return (other.to == inner.size as isize).then_some(Way::Small(0, last, dense));
+    }
     if short(inner.size) && other.to == inner.size as isize && long(other.size) {
         return Some(Way::Deal(last, dense));
     }
@@ -204,13 +226,14 @@ impl Rearrangement {
             Way::Deal(_, n) | Way::Collect(_, n) => (n, lines::CHUNK, outer(&[n])),
             Way::Along(d) | Way::Pieces(d) => (d, lines::CHUNK, outer(&[d])),
             Way::Lines(rows, _) | Way::Rows(rows, _) => (rows, 1, outer(&[rows])),
+            Way::Small(batch, short, long) => (batch, lines::BATCH, outer(&[batch, short, long])),
         };
         // Neither of the two axes of a tile is around it, nor is a line around itself.
         let around: SmallVec<[usize; 6]> = match self.way {
             Way::Tiles(d, _) | Way::Deal(d, _) | Way::Collect(d, _) | Way::Lines(_, d) | Way::Rows(_, d) => {
                 around.into_iter().filter(|&a| a != d).collect()
             }
-            Way::Along(_) | Way::Pieces(_) => around,
+            Way::Along(_) | Way::Pieces(_) | Way::Small(..) => around,
         };
         let count = units(m.axes[cut].size, each);
         let rows: usize = around.iter().map(|&a| m.axes[a].size).product();
@@ -228,6 +251,7 @@ impl Rearrangement {
                         Way::Tiles(d, s) => tiles::transpose(x, y, m.axes[d], m.axes[s], part, self.isa),
                         Way::Deal(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part, self.isa),
                         Way::Collect(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part, self.isa),
+                        Way::Small(b, d, s) => lines::small(x, y, m.axes[b], m.axes[d], m.axes[s], part, self.isa),
                         Way::Along(d) => lines::along(x, y, m.axes[d], part, self.isa),
                         Way::Lines(rows, d) => lines::copies(x, y, m.axes[rows], m.axes[d].size, part, self.isa),
                         Way::Pieces(_) => {

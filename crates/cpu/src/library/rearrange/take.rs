@@ -16,6 +16,8 @@ use std::ops::Range;
 
 /// Bytes of a row that is looked up, at most: longer ones are copied as well by kernels.
 pub(super) const ROW_BYTES: usize = 128;
+/// Indices of a line up to which lines are gone through as one.
+pub(super) const FLAT: usize = 64;
 /// Indices that are bounded at a time.
 const AT_ONCE: usize = 2048;
 
@@ -33,8 +35,8 @@ struct Looked {
 pub(super) struct Axis {
     pub(super) size: usize,
     pub(super) to: isize,
-    from: isize,
-    at: isize,
+    pub(super) from: isize,
+    pub(super) at: isize,
 }
 
 /// Elements that are looked up.
@@ -258,7 +260,8 @@ impl Takes {
         let (groups, shared) = (count(&self.groups), count(&self.shared));
         let chunks = self.along.size.div_ceil(AT_ONCE);
         let work = groups * shared * self.along.size * (2 + self.run / 8);
-        in_ranges(pool, groups * chunks * shared, work, &|range: Range<usize>, _| {
+        let units = if self.flat() { (groups * self.along.size).div_ceil(AT_ONCE) } else { groups * chunks * shared };
+        in_ranges(pool, units, work, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
@@ -284,6 +287,36 @@ impl Takes {
         });
     }
 
+    /// Whether lines of indices, which are short, follow each other in indices and result, so that they are gone through as one.
+    fn flat(&self) -> bool {
+        let [g] = &self.groups[..] else { return false };
+        let (n, hop) = (self.along.size as isize, self.along.from);
+        let room = g.from >= 0 && g.from < (i32::MAX as usize / AT_ONCE) as isize;
+        self.run == 1 && self.shared.is_empty() && hop == 0 && g.to == n && g.at == n && n <= FLAT as isize && room
+    }
+
+    /// Some units of work where lines are gone through as one.
+    #[inline(always)]
+    unsafe fn flat_range<T: Copy>(&self, x: *const T, indices: *const u8, y: *mut T, range: Range<usize>) {
+        let (group, n) = (self.groups[0], self.along.size);
+        let mut places = [0u32; AT_ONCE];
+        for first in range.map(|chunk| chunk * AT_ONCE) {
+            let own = &mut places[..AT_ONCE.min(group.size * n - first)];
+            // SAFETY: the kernel's own places; bounded indices are inside their lines.
+            unsafe {
+                self.bound(indices, self.at + first as isize, own);
+                let (mut base, mut left) = (0, n - first % n);
+                for p in own.iter_mut() {
+                    *p += base;
+                    left -= 1;
+                    (base, left) = if left == 0 { (base + group.from as u32, n) } else { (base, left) };
+                }
+                let from = x.offset(self.from + (first / n) as isize * group.from);
+                elements(from, y.offset(self.to + first as isize), own, 0);
+            }
+        }
+    }
+
     /// Some units of work: chunks of indices, for each row that shares them.
     #[inline(always)]
     unsafe fn range<T: Copy>(
@@ -294,6 +327,10 @@ impl Takes {
         [chunks, shared]: [usize; 2],
         range: Range<usize>,
     ) {
+        if self.flat() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.flat_range(x, indices, y, range) };
+        }
         let mut places = [0u32; AT_ONCE];
         let mut there = usize::MAX;
         let (mut n, mut group, mut first) = (0, [0; 3], 0);
