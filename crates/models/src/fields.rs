@@ -189,6 +189,9 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
         // Older spellings of the same.
         let older = ["rope_parameters", "rope_scaling", "rope_theta", "original_max_position_embeddings"];
         used.extend(older.map(String::from));
+        if used.contains("rope_parameters.partial_rotary_factor") {
+            used.insert("partial_rotary_factor".to_string());
+        }
     }
     twice(&config.json)?;
     // Gemma 3's model extends that of Gemma 2, which has it; transformers' class keeps it and bounds no score.
@@ -248,7 +251,8 @@ fn unread(
 fn twice(json: &Json) -> Result<(), String> {
     let field = |name: &str| json.get(name).filter(|value| !value.is_null());
     let Some(rope) = field("rope_parameters") else { return Ok(()) };
-    for (name, inside) in [("rope_scaling", Some(rope)), ("rope_theta", rope.get("rope_theta"))] {
+    let both = ["rope_theta", "partial_rotary_factor"].map(|name| (name, rope.get(name)));
+    for (name, inside) in both.into_iter().chain([("rope_scaling", Some(rope))]) {
         if let (Some(outside), Some(inside)) = (field(name), inside)
             && outside != inside
         {

@@ -185,6 +185,30 @@ fn what_is_not_supported_is_refused_by_name() {
     }
 }
 
+/// As the files of Phi-2, StableLM and others have it that were written before transformers 5.
+#[test]
+fn the_share_of_a_head_that_is_rotated_may_stand_outside() {
+    for name in ["phi3", "gpt_neox"] {
+        let copy = Copy::new("share", name);
+        let logits = |share: f64| {
+            let inside = json!({ "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share });
+            copy.with(&[("rope_parameters", inside)]).expect("known")
+        };
+        let outside = |share: f64| {
+            let older = [("rope_theta", json!(10000.0)), ("partial_rotary_factor", json!(share))];
+            copy.with(&[("rope_parameters", Json::Null), older[0].clone(), older[1].clone()])
+                .expect("an older spelling")
+        };
+        assert_eq!(outside(0.5), logits(0.5), "{name}");
+        assert_ne!(outside(0.5), outside(1.0), "{name}");
+        let both = json!({ "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 });
+        let error =
+            copy.with(&[("rope_parameters", both.clone()), ("partial_rotary_factor", json!(0.25))]).unwrap_err();
+        assert!(error.contains("partial_rotary_factor") && error.contains("leave one of them out"), "{error}");
+        assert_eq!(copy.with(&[("rope_parameters", both), ("partial_rotary_factor", json!(0.5))]), Ok(logits(0.5)));
+    }
+}
+
 /// Sizes that make any model of the library small, where it has them.
 const SMALL: &[(&str, i64)] = &[
     ("vocab_size", 48),
