@@ -48,6 +48,8 @@ const IRRELEVANT: &[&str] = &[
     "output_scores",
     "return_dict_in_generate",
     "use_cache",
+    "cache_implementation",
+    "output_past",
     "chunk_size_feed_forward",
     "pretraining_tp",
     "is_decoder",
@@ -82,6 +84,7 @@ const IRRELEVANT: &[&str] = &[
     "exponential_decay_length_penalty",
     "suppress_tokens",
     "begin_suppress_tokens",
+    "forced_decoder_ids",
     // How weights begin.
     "initializer_range",
     "initializer_factor",
@@ -128,8 +131,12 @@ const IRRELEVANT: &[&str] = &[
     "use_associative_scan",
     "residual_in_fp32",
     "reorder_and_upcast_attn",
-    // Used together with a field that is refused where it is set.
+    // Used together with a field that is refused where it is set, or in a loss that is not added.
     "router_aux_loss_coef",
+    "aux_loss_alpha",
+    "seq_aux",
+    // How many devices share the experts.
+    "ep_size",
 ];
 
 /// Fields that change what is computed, with the values that mean what is computed anyway.
@@ -141,6 +148,14 @@ fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
         ("WhisperForConditionalGeneration", "scale_embedding" | "use_weighted_layer_sum") => vec![json!(false)],
         // V2 never sums the weights of the chosen experts to 1.
         ("DeepseekV2ForCausalLM", "norm_topk_prob") => vec![json!(false)],
+        ("DeepseekV2ForCausalLM", "scoring_func") => vec![json!("softmax")],
+        ("DeepseekV3ForCausalLM", "scoring_func") => vec![json!("sigmoid")],
+        ("DeepseekV3ForCausalLM", "topk_method") => vec![json!("noaux_tc")],
+        ("DeepseekV2ForCausalLM" | "DeepseekV3ForCausalLM", "moe_layer_freq") => vec![json!(1)],
+        ("FalconForCausalLM", "apply_residual_connection_post_layernorm") => vec![json!(false)],
+        ("MambaForCausalLM", "rms_norm") => vec![json!(true)],
+        ("Phi3ForCausalLM", "full_attn_mod" | "interpolate_factor") => vec![json!(1)],
+        (_, "use_mrope") => vec![json!(false)],
         (_, "pruned_heads") => vec![json!({}), json!([])],
         (_, "cross_attention_hidden_size") => vec![],
         (_, "use_bidirectional_attention") => vec![json!(false)],
@@ -166,6 +181,12 @@ fn says_nothing(architecture: &str, field: &str) -> bool {
     let headless = |name: &str| name.starts_with("ViT") || name.ends_with("SequenceClassification");
     match (architecture, field) {
         ("Mamba2ForCausalLM", "chunk_size" | "time_step_rank") => true,
+        // Other names of sizes, and what only the first authors' program asks.
+        ("MambaForCausalLM", "d_inner" | "d_model" | "n_layer" | "ssm_cfg" | "fused_add_norm") => true,
+        ("MambaForCausalLM", "pad_vocab_size_multiple") => true,
+        // About windows, which must not be used.
+        ("Qwen3MoeForCausalLM", "max_window_layers") => true,
+        ("T5ForConditionalGeneration", "n_positions") => true,
         ("DeepseekV2ForCausalLM" | "DeepseekV3ForCausalLM", "qk_head_dim") => true,
         // Layers that guess further tokens are not read.
         ("DeepseekV3ForCausalLM", "num_nextn_predict_layers" | "num_mtp_layers") => true,

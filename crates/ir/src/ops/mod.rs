@@ -431,7 +431,7 @@ pub use window::Windows;
 pub use window_gather::{WindowGather, WindowScatter};
 
 macro_rules! ops {
-    (($d:tt) $($variant:ident($ty:ty)),* $(,)?) => {
+    ($($variant:ident($ty:ty)),* $(,)?) => {
         /// Every op. The variants are the one list; each holds the struct that carries the op's rules.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "each variant's struct is documented")]
@@ -452,13 +452,12 @@ macro_rules! ops {
         })*
 
         macro_rules! rule {
-            ($d op:expr, $d x:ident => $d call:expr) => { match $d op { $(Op::$variant($d x) => $d call),* } };
+            ($op:expr, $x:ident => $call:expr) => { match $op { $(Op::$variant($x) => $call),* } };
         }
     };
 }
 
 ops! {
-    ($)
     Unary(crate::scalar::Unary),
     Binary(crate::scalar::Binary),
     Compare(crate::scalar::Compare),
