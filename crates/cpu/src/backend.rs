@@ -15,52 +15,42 @@ use ir::{DType, Type};
 use std::sync::Arc;
 
 /// What programs for a CPU look like.
-static TARGET: compiler::Target = target(48);
-
-/// The same where code is generated that doesn't turn rows into columns quickly.
-static PORTABLE: compiler::Target = target(0);
-
-const fn target(short_row: i64) -> compiler::Target {
-    compiler::Target {
-        name: "cpu",
-        dtypes: &DType::ALL,
-        index: DType::I64,
-        host_memory: true,
-        kernel: KernelLimits {
-            buffers: 40,
-            reads: 24,
-            results: 24,
-            binding: isize::MAX as usize,
-            cuts: 16,
-            piece: 1,
-            // A row that stays in the second cache.
-            row_scratch: 128 << 10,
-        },
-        // About two transcendental functions are cheap.
-        keep: Keep { costly: 12, cheap: 48, distant: 6 },
-        partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
-        schedule: Schedule::Workers(Workers {
-            parallel_work: 40_000,
-            chunks: 64,
-            chunk_elements: 256,
-            few_rows: 8,
-            block: (512, 8192),
-            block_of_sums: 64,
-            short_row,
-            row_vector: 16,
-            abreast: (8, 2048),
-            parts: 64,
-            scan_lanes: 512,
-            scan_block: 1024,
-        }),
-        products: Products {
-            dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
-            // Some products and sums, a conversion.
-            prologues: Some(Prologues { elements: 4096, cost: 12 }),
-            epilogues: Some(Epilogues { whole_row: 1024 }),
-        },
-    }
-}
+static TARGET: compiler::Target = compiler::Target {
+    name: "cpu",
+    dtypes: &DType::ALL,
+    index: DType::I64,
+    host_memory: true,
+    kernel: KernelLimits {
+        buffers: 40,
+        reads: 24,
+        results: 24,
+        binding: isize::MAX as usize,
+        cuts: 16,
+        piece: 1,
+        // A row that stays in the second cache.
+        row_scratch: 128 << 10,
+    },
+    // About two transcendental functions are cheap.
+    keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
+    schedule: Schedule::Workers(Workers {
+        parallel_work: 40_000,
+        chunks: 64,
+        chunk_elements: 256,
+        few_rows: 8,
+        block: (512, 8192),
+        block_of_sums: 64,
+        parts: 64,
+        scan_lanes: 512,
+        scan_block: 1024,
+    }),
+    products: Products {
+        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
+        // Some products and sums, a conversion.
+        prologues: Some(Prologues { elements: 4096, cost: 12 }),
+        epilogues: Some(Epilogues { whole_row: 1024 }),
+    },
+};
 
 /// Where programs for a CPU change with the sizes of a graph.
 pub(crate) fn thresholds() -> Vec<Threshold> {
@@ -115,18 +105,6 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
                 "schedule.block_of_sums",
                 2 * w.block_of_sums as usize,
                 "columns that are summed: from here they have blocks",
-            ),
-            Threshold::new(
-                "schedule.short_row",
-                w.short_row as usize,
-                "elements of a row that is reduced and used again: up to here rows have a lane each",
-            ),
-            Threshold::new("schedule.row_vector", w.row_vector as usize, "the same of one sum or product alone"),
-            Threshold::new("schedule.abreast", w.abreast.0 as usize, "short rows: from here they have a lane each"),
-            Threshold::new(
-                "schedule.abreast_block",
-                w.abreast.1 as usize,
-                "elements of short rows with a lane each: beyond, they are cut into blocks",
             ),
             Threshold::new(
                 "schedule.scan_lanes",
@@ -248,10 +226,7 @@ impl Backend for Cpu {
     }
 
     fn target(&self) -> &compiler::Target {
-        match self.target {
-            Some(Target::Avx512 | Target::Avx2) => &TARGET,
-            _ => &PORTABLE,
-        }
+        &TARGET
     }
 
     fn claims(&self, composite: &Composite, args: &[Type]) -> bool {

@@ -122,12 +122,6 @@ impl General {
                 }
                 Stmt::Loop(l) => {
                     match &mut l.extent {
-                        // How many blocks there are is no matter of form, not even if it is one.
-                        Extent::Exact(s) if l.kind == LoopKind::Parallel => {
-                            if let Size::Const(n) = *s {
-                                *s = Size::Arg(self.argument(n));
-                            }
-                        }
                         Extent::Exact(s) => self.size(s),
                         Extent::Bounded { bound, index, .. } => {
                             self.size(bound);

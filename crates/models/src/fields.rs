@@ -193,6 +193,7 @@ fn says_nothing(architecture: &str, field: &str) -> bool {
         ("T5ForConditionalGeneration", "dense_act_fn" | "is_gated_act" | "tie_word_embeddings") => true,
         ("WhisperForConditionalGeneration", "classifier_proj_size" | "num_hidden_layers") => true,
         ("CLIPModel", "text_config.projection_dim" | "vision_config.projection_dim") => true,
+        ("CLIPModel", "text_config.tie_word_embeddings" | "vision_config.tie_word_embeddings") => true,
         ("BertModel" | "RobertaModel" | "CLIPModel", "tie_word_embeddings") => true,
         (name, "tie_word_embeddings") if headless(name) => true,
         // Pictures are made of it, not read.

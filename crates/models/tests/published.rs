@@ -1,6 +1,8 @@
 //! Configurations with the fields of files that were published, by several versions of transformers: none is refused. (`fields.rs` holds
 //! single fields to what they do.)
 
+#![recursion_limit = "512"]
+
 use ir::DType;
 use models::Model;
 use serde_json::{Map, Value as Json, json};

@@ -202,7 +202,6 @@ const OTHERS: &[(&str, &str)] = &[
     ("SIDE_BY_SIDE", "lanes or vectors beside each other, whatever the sizes are"),
     ("KEPT", "what is kept at a time, of images or of runs; each is computed alike"),
     ("NONE", "no size"),
-    ("TURN", "no size; the number of a kind of call"),
     ("SHARE", "what a thread takes at least; each column is computed alike"),
     ("SIDE", "the shape of a tile of the machine, whatever the sizes are"),
     ("SUPER", "the shape of GGUF's blocks"),

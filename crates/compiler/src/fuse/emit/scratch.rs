@@ -11,12 +11,11 @@ impl Emitter<'_> {
     pub(in crate::fuse) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        let kept = row * self.shape.abreast.unwrap_or(1);
         if self.tile.is_some()
             || levels == 0
-            || !(in_row || self.shape.abreast.is_some())
+            || !in_row
             || self.shape.cols.len() != 1
-            || kept as usize * 8 > self.row_scratch
+            || row as usize * 8 > self.row_scratch
         {
             return;
         }
@@ -55,8 +54,8 @@ impl Emitter<'_> {
         }
         for e in shared.into_iter().take(4) {
             let dtype = self.g.exprs.info(e).dtype;
-            let buf = self.b.buffer(dtype, Mode::Scratch(kept as usize));
-            self.params.push(Param::Scratch(kept as usize * dtype.size()));
+            let buf = self.b.buffer(dtype, Mode::Scratch(row as usize));
+            self.params.push(Param::Scratch(row as usize * dtype.size()));
             self.cached.insert(e, buf);
         }
     }
@@ -93,12 +92,7 @@ impl Emitter<'_> {
 
     /// Where the innermost loop of a row is, as an index of its scratch.
     pub(super) fn column(&self) -> Option<loops::Index> {
-        let column = self.bind[*self.shape.cols.last()?];
-        if let (Some(rows), Some(v)) = (self.shape.abreast, self.shape.vector) {
-            let (Bind::Var(column), Bind::Block(_, row)) = (column, self.bind[v]) else { return None };
-            return Some(loops::Index::from(row).plus(column, rows));
-        }
-        match column {
+        match self.bind[*self.shape.cols.last()?] {
             Bind::Var(var) => Some(var.into()),
             Bind::Block(start, var) => Some(loops::Index::from(start).plus(var, 1)),
             Bind::Unbound | Bind::Reg(_) => None,

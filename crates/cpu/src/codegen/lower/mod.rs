@@ -22,7 +22,6 @@ mod loops;
 mod mask;
 mod memory;
 mod transfer;
-mod turn;
 mod values;
 mod vector;
 
@@ -264,7 +263,6 @@ impl Lower<'_> {
                     }
                 }
                 Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask),
-                Stmt::Loop(l) if self.turn(l) => {}
                 Stmt::Loop(l) if lanes::is_vector(l) => self.vector_loop(l),
                 Stmt::Loop(l) => self.serial_loop(l),
             }
