@@ -307,3 +307,23 @@ fn empty_matrices_and_bad_operands() {
         }
     }
 }
+
+/// Singular values whose tangents are wanted come with the vectors that these need: one factorisation gives all.
+#[test]
+fn singular_values_and_their_tangents_are_one_factorisation() {
+    let draw = |from: usize| {
+        Literal::from_fn(Type::new(DType::F64, &[2, 4, 3]), |i| {
+            Scalar::from_f64(DType::F64, ((7 * i + from) % 11) as f64)
+        })
+    };
+    let values = op(Svd { vectors: false }, &[&draw(3)]);
+    let (both, _) = transform::jvp(&values, &[true], &[true]).unwrap();
+    let both = both.without_dead_nodes();
+    let found = both.nodes().iter().filter(|n| matches!(n.op, Op::Svd(_))).count();
+    assert_eq!(found, 1, "{both}");
+    let want = ir::interp::run(&values, &[draw(3)]).unwrap();
+    let got = ir::interp::run(&both, &[draw(3), draw(5)]).unwrap();
+    for i in 0..want[0].ty().numel() {
+        assert!((want[0].get(i).to_f64() - got[0].get(i).to_f64()).abs() < 1e-12);
+    }
+}

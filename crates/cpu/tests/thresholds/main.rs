@@ -176,7 +176,6 @@ const OTHERS: &[(&str, &str)] = &[
     ("PICKED", "keys that are picked at a time, whatever the sizes are"),
     ("SHUFFLED", "the most parts of a line that vectors are shuffled into; more are copied to the same bits"),
     ("OUTS", "features of a group; more take the road of all convolutions, to results as near"),
-    ("LEAST_SPREAD", "a spread, not a size; `features_alone_by_lot` has those around it"),
     ("EIGHT", "results that are put together at a time, whatever the sizes are"),
     ("MASKED", "the size of a table of masks; longer lines are copied as they lie"),
     ("STEPS", "the most parts of a line; more go another way"),

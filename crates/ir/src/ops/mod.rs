@@ -243,8 +243,8 @@ pub trait Rules {
     /// Tangents of the results, given operands `x`, their tangents `dx` and results `y`.
     fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents>;
 
-    /// Values and tangents of the results together, for ops with a body: one op gives both, where the op and then `jvp`
-    /// would run the body twice.
+    /// Values and tangents of the results together, where the op and then `jvp` would compute something twice: the body of an op that has
+    /// one, or a factorisation.
     fn jvp_with_values(
         &self,
         _cx: &mut dyn Cx,

@@ -5,12 +5,11 @@
 //! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
 //! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
 //! innermost axis that is the longer one. Mostly f32 does without: windows are read where the padded input lies ([`direct`], and
-//! [`gradient`] for ∂kernel). Features that are alone in their group have loops of their own ([`depthwise`], and [`alone`] where their input is spread); an
+//! [`gradient`] for ∂kernel). Features that are alone in their group have loops of their own ([`depthwise`]); an
 //! input that is spread is taken phase by phase ([`phased`]), or where there are fewer output features than input features each element of it
 //! is multiplied by all of the kernel and added where it belongs ([`columns`]). Three axes become two ([`volumes`]), and 16-bit floats f32
 //! where pairs of them can't be multiplied ([`widened`]).
 
-mod alone;
 mod blocked;
 mod columns;
 mod depthwise;
@@ -155,8 +154,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
             .or_else(|| widened::prepare(conv, args, outs, machine))
             .or_else(|| plain(conv, args, outs));
     }
-    alone::prepare(conv, args, outs, plain, machine)
-        .or_else(|| columns::prepare(conv, args, outs, &plain, machine))
+    columns::prepare(conv, args, outs, &plain, machine)
         .or_else(|| phased::prepare(conv, args, outs, plain, machine))
         .or_else(|| plain(conv, args, outs))
 }

@@ -14,6 +14,22 @@ pub struct Svd {
     pub vectors: bool,
 }
 
+/// `V`, `A'·V`, `B = Uᵀ·A'·V` and its diagonal, the tangent of the singular values.
+struct OfValues {
+    v: Value,
+    dv_side: Value,
+    b: Value,
+    ds: Value,
+}
+
+/// The same from `U`, `s`, `Vᵀ` and the tangent of `A`.
+fn of_values(cx: &mut dyn Cx, all: &[Value], d: Value) -> Result<OfValues> {
+    let (ut, v) = (mt(cx, all[0])?, mt(cx, all[2])?);
+    let dv_side = mm(cx, d, v)?;
+    let b = mm(cx, ut, dv_side)?;
+    Ok(OfValues { v, dv_side, b, ds: diagonal(cx, b)? })
+}
+
 impl Rules for Svd {
     fn name(&self) -> &'static str {
         "svd"
@@ -40,18 +56,12 @@ impl Rules for Svd {
         let Some(d) = dx[0] else {
             return Ok(vec![None; y.len()]);
         };
-        let all = match self.vectors {
-            true => y.to_vec(),
-            false => cx.emit(Svd { vectors: true }.into(), x)?.to_vec(),
-        };
-        let (u, s, vt) = (all[0], all[1], all[2]);
-        let (ut, v) = (mt(cx, u)?, mt(cx, vt)?);
-        let dv_side = mm(cx, d, v)?;
-        let b = mm(cx, ut, dv_side)?;
-        let ds = diagonal(cx, b)?;
         if !self.vectors {
-            return Ok(vec![Some(ds)]);
+            let all = cx.emit(Svd { vectors: true }.into(), x)?;
+            return Ok(vec![Some(of_values(cx, &all, d)?.ds)]);
         }
+        let (u, s) = (y[0], y[1]);
+        let OfValues { v, dv_side, b, ds } = of_values(cx, y, d)?;
         let ty = cx.ty(b);
         let (along, down) = (spread(cx, s, &ty.shape, true)?, spread(cx, s, &ty.shape, false)?);
         let one = eye(cx, &ty)?;
@@ -82,6 +92,19 @@ impl Rules for Svd {
             dv = cx.add(dv, extra)?;
         }
         Ok(vec![Some(du), Some(ds), Some(mt(cx, dv)?)])
+    }
+
+    /// Values alone come with the vectors that their tangents need.
+    fn jvp_with_values(
+        &self,
+        cx: &mut dyn Cx,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<Option<(Vec<Value>, Tangents)>> {
+        let (false, Some(d)) = (self.vectors, dx[0]) else { return Ok(None) };
+        let all = cx.emit(Svd { vectors: true }.into(), x)?;
+        let ds = of_values(cx, &all, d)?.ds;
+        Ok(Some((vec![all[1]], vec![Some(ds)])))
     }
 
     split_whole!();
