@@ -16,6 +16,9 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::time::Duration;
 
+/// The buffers of most kernels. No threshold: results don't depend on it.
+const FEW_ARGS: usize = 8;
+
 /// Where the loops around a step are.
 #[derive(Clone, Copy, Default)]
 struct Position {
@@ -208,7 +211,9 @@ impl Frame<'_> {
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         match step {
             Ready::Kernel { code, sizes, args, parallel, scratch } => {
-                self.kernel(code, sizes, args, *parallel, *scratch, at)
+                // Clearing a long list takes as long as a small kernel.
+                let run = if args.len() <= FEW_ARGS { Self::kernel::<FEW_ARGS> } else { Self::kernel::<MAX_ARGS> };
+                run(self, code, sizes, args, *parallel, *scratch, at)
             }
             Ready::Matmul { plan, a, b, out } => {
                 let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
@@ -305,7 +310,8 @@ impl Frame<'_> {
         }
     }
 
-    fn kernel(
+    /// Runs a kernel of up to `N` buffers.
+    fn kernel<const N: usize>(
         &self,
         code: &Code,
         sizes: &[i64],
@@ -314,7 +320,7 @@ impl Frame<'_> {
         scratch: usize,
         at: &Position,
     ) -> Result<()> {
-        let mut pointers = [std::ptr::null_mut::<u8>(); MAX_ARGS];
+        let mut pointers = [std::ptr::null_mut::<u8>(); N];
         for (slot, a) in pointers.iter_mut().zip(args) {
             if let KernelArg::Place(p) = a {
                 *slot = self.address(p, at);
@@ -357,7 +363,7 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn set_scratch(&self, pointers: &mut [*mut u8; MAX_ARGS], args: &[KernelArg], scratch: usize, worker: usize) {
+    fn set_scratch(&self, pointers: &mut [*mut u8], args: &[KernelArg], scratch: usize, worker: usize) {
         if scratch == 0 {
             return;
         }

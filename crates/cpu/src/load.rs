@@ -29,6 +29,15 @@ pub(crate) const THRESHOLDS: &[Threshold] = &[Threshold::new(
 pub(crate) const MAX_LEVELS: usize = 8;
 /// The most buffers of one kernel.
 pub(crate) const MAX_ARGS: usize = 64;
+/// The most bytes of an arena that lies on the stack: the addresses of a small program's buffers. No threshold: results
+/// don't depend on it.
+const ON_STACK: usize = 256;
+
+/// An arena on the stack.
+#[repr(align(64))]
+struct OnStack([u8; ON_STACK]);
+
+const _: () = assert!(align_of::<OnStack>() == ALIGN);
 
 /// A kernel as it runs here.
 pub(crate) enum Code {
@@ -147,8 +156,10 @@ impl Loaded {
 
     /// Sees to it that there is an arena, so that no run has to take one.
     pub(crate) fn with_arena(mut self) -> Result<Loaded> {
-        self.arenas.add(self.arena_bytes)?;
-        self.counted = true;
+        if self.arena_bytes > ON_STACK {
+            self.arenas.add(self.arena_bytes)?;
+            self.counted = true;
+        }
         Ok(self)
     }
 }
@@ -199,6 +210,11 @@ impl Executable for Loaded {
 
 impl Loaded {
     fn run_leased(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
+        if self.arena_bytes <= ON_STACK {
+            let mut arena = OnStack([0; ON_STACK]);
+            // SAFETY: large enough, aligned, and this call's.
+            return unsafe { self.run_at(bindings, arena.0.as_mut_ptr(), 0..self.steps.len(), timer) };
+        }
         let arena = self.arenas.lease(self.arena_bytes)?;
         // SAFETY: the arena has the size asked for or more, and is this run's until it is given back.
         let result = unsafe { self.run_at(bindings, arena.as_ptr(), 0..self.steps.len(), timer) };

@@ -34,14 +34,17 @@ impl Drop for Guard {
     }
 }
 
-/// Flushes results (bit 15) and operands (bit 6); gives the setting before.
+/// Flushes results (bit 15) and operands (bit 6); gives the setting before if it was another.
 #[cfg(target_arch = "x86_64")]
 fn flush() -> Option<u32> {
     let mut before = 0u32;
     // SAFETY: stores the control word of this thread's vector unit to a place that is good for it.
     unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut before, options(nostack, preserves_flags)) };
-    set(before | 0x8040);
-    Some(before)
+    let wanted = before | 0x8040;
+    (wanted != before).then(|| {
+        set(wanted);
+        before
+    })
 }
 
 #[cfg(target_arch = "x86_64")]
