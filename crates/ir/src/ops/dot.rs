@@ -72,6 +72,17 @@ impl Dot {
         }
     }
 
+    /// The same sums with the operands in the other order.
+    fn swapped(self) -> Dot {
+        Dot {
+            lhs_batch: self.rhs_batch,
+            rhs_batch: self.lhs_batch,
+            lhs_contract: self.rhs_contract,
+            rhs_contract: self.lhs_contract,
+            ..self
+        }
+    }
+
     /// The cotangent of one operand: contract `ct` with the other operand over the other's free axes, and put the
     /// axes in the operand's order.
     fn transpose_side(&self, cx: &mut dyn Cx, ct: Value, other: Value, of: &Type, left: bool) -> Result<Value> {
@@ -84,7 +95,7 @@ impl Dot {
         let my_free = free(of.rank(), batch, contract);
         let other_free = free(other_rank, other_batch, other_contract);
         let nb = batch.len();
-        let (my_at, other_at) = if left { (nb, nb + my_free.len()) } else { (nb + other_free.len(), nb) };
+        let other_at = if left { nb + my_free.len() } else { nb };
         let back = Dot {
             lhs_batch: (0..nb).collect(),
             rhs_batch: other_batch.clone(),
@@ -93,9 +104,20 @@ impl Dot {
             acc: self.acc,
             out: of.dtype,
         };
-        debug_assert!(my_at <= cx.ty(ct).rank());
-        let v = cx.one(back.into(), &[ct, other])?;
-        // Axes of `v`: batch, my free axes, then the other's contracted axes in increasing order.
+        // In the order in which the operand has its axes, the product needs no permutation.
+        let contract_first = match (contract.iter().max(), my_free.iter().min()) {
+            (Some(last), Some(first)) => last < first,
+            _ => false,
+        };
+        let v = match contract_first {
+            true => cx.one(back.swapped().into(), &[other, ct])?,
+            false => cx.one(back.into(), &[ct, other])?,
+        };
+        // Axes of `v`: batch, then my free axes and the other's contracted axes in increasing order, in one order or the other.
+        let (free_at, contract_at) = match contract_first {
+            true => (nb + contract.len(), nb),
+            false => (nb, nb + my_free.len()),
+        };
         let mut order: Vec<usize> = (0..contract.len()).collect();
         order.sort_by_key(|&i| other_contract[i]);
         let mut position = vec![0; of.rank()];
@@ -103,10 +125,10 @@ impl Dot {
             position[a] = i;
         }
         for (i, &a) in my_free.iter().enumerate() {
-            position[a] = nb + i;
+            position[a] = free_at + i;
         }
         for (i, &k) in order.iter().enumerate() {
-            position[contract[k]] = nb + my_free.len() + i;
+            position[contract[k]] = contract_at + i;
         }
         cx.permute(v, &position)
     }
