@@ -2,7 +2,7 @@
 //! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones side by
 //! side ([`network`]) or by insertion; the largest of a line are those beyond a bound that rises as they are found.
 
-use super::along::Lines;
+use super::along::{Lines, arg_reduce};
 use super::element::{Element, by_dtype};
 use super::network::{self, NETWORK, Network, SIDE_BY_SIDE};
 use super::radix::{self, ALONE, Alone, Short};
@@ -11,7 +11,7 @@ use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::ops::{Sort, TopK};
+use ir::ops::{ArgReduce, Sort, TopK};
 use ir::{DType, Type};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -473,6 +473,37 @@ fn selection<T: Element>(isa: Isa) -> Select {
 /// A line of this many times as many elements as are wanted is gone through once.
 const SHARE: usize = 24;
 
+/// The largest of each line: where it is, then what is there.
+struct First {
+    lines: Lines,
+    size: usize,
+    place: Box<dyn Routine>,
+}
+
+impl Routine for First {
+    fn scratch_bytes(&self) -> usize {
+        self.place.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let l = self.lines;
+        // SAFETY: the caller's promise; every line has an element, and places are inside their line.
+        unsafe { self.place.run(pool, args, &outs[1..], scratch)? };
+        let (lines, args, outs) = (l.outer * l.inner, Pointers(args), Pointers(outs));
+        in_ranges(pool, lines, lines * 16, &|range: Range<usize>, _| {
+            let (x, outs) = (args.get()[0], outs.get());
+            for line in range {
+                // SAFETY: as above; these lines' results are this range's own.
+                unsafe {
+                    let place = *outs[1].cast::<i32>().add(line) as usize;
+                    copy(self.size, x, (line / l.inner * l.n + place) * l.inner + line % l.inner, outs[0], line);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
 struct Largest {
     lines: Lines,
     k: usize,
@@ -490,6 +521,10 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
         return None;
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
+    if op.k == 1 {
+        let place = ArgReduce { axis: op.axis, max: true, index: DType::I32 };
+        return Some(Box::new(First { lines, size, place: arg_reduce(&place, args, machine)? }));
+    }
     let select = by_dtype!(args[0].dtype, T => selection::<T>(machine.isa))?;
     let network = network::network(lines.n, args[0].dtype, machine.isa);
     Some(Box::new(Largest { lines, k: op.k, key, select, network, size, threads: machine.threads }))
