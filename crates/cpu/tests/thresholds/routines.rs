@@ -321,6 +321,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         all.map(|(shape, axis)| Case::new(q, one(running(axis), &[f32s(&shape)]))).into()
     }),
     ("running.turns", |q, _| runs(q, &[q, 37])),
+    ("running.left", |q, _| runs(q, &[q, 37])),
     ("running.ahead", |q, _| runs(q, &[70, q])),
     ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
