@@ -637,6 +637,26 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("window.together", windows),
     ("window.block", windows),
+    ("window.flat", |q, _| {
+        let of = |kind: ReduceKind, shape: [usize; 3], window: [usize; 2], dtype: DType| {
+            let w = Windows::strided(&[1, 2, 3], &[0; 3]);
+            let op = ReduceWindow { kind, window: [1, window[0], window[1]][..].into(), windows: w };
+            Case::new(q, one(op, &[Type::new(dtype, &shape)]))
+        };
+        let back = |kind, shape, window, dtype| {
+            let forward = of(kind, shape, window, dtype);
+            Case { graph: transform::vjp(&forward.graph, &[0]).unwrap(), ..forward }
+        };
+        vec![
+            of(ReduceKind::Max, [40, 9, q], [5, 7], DType::F32),
+            of(ReduceKind::Min, [7, 5, q], [5, 3], DType::BF16),
+            of(ReduceKind::Max, [3, 31, q], [1, 4], DType::F64),
+            of(ReduceKind::Prod, [9, 4, q], [2, 5], DType::I32),
+            back(ReduceKind::Max, [40, 9, q], [5, 7], DType::F32),
+            back(ReduceKind::Min, [7, 5, q], [5, 3], DType::BF16),
+            back(ReduceKind::Max, [3, 31, q], [1, 4], DType::F64),
+        ]
+    }),
     ("window.low", |q, _| {
         let of = |low: i64, stride: usize, dtype: DType| {
             let w = Windows::strided(&[1, stride, 1], &[0, low, 1]);
