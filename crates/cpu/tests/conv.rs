@@ -99,14 +99,14 @@ fn shapes_by_lot() {
 #[test]
 fn features_alone_by_lot() {
     let mut r = Random(37);
-    for _ in 0..40 {
-        let (groups, outs, rank) = (1 + r.below(3), 1 + r.below(3), 1 + r.below(4).min(1));
+    for round in 0..64 {
+        let (groups, outs, rank) = (1 + r.below(3), 1 + r.below(3), if round < 40 { 1 + r.below(4).min(1) } else { 3 });
         let mut w = Windows::plain(rank);
         let (mut x, mut k) = (vec![1 + r.below(3), groups], vec![groups * outs, 1]);
         for a in 0..rank {
             (w.strides[a], w.window_dilation[a]) = (1 + r.below(4), 1 + r.below(4) / 3);
             (w.low[a], w.high[a]) = (r.below(4) as i64 - 1, r.below(4) as i64 - 1);
-            let window = 1 + r.below(5);
+            let window = 1 + r.below(if rank == 3 { 4 } else { 7 });
             let seen = r.below(if a + 1 == rank { 40 } else { 8 }) * w.strides[a] + (window - 1) * w.window_dilation[a];
             x.push((seen as i64 + 1 - w.low[a] - w.high[a]).max(1) as usize);
             k.push(window);

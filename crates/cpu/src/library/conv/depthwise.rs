@@ -3,7 +3,8 @@
 //!
 //! A plane of the input is written once with its padding, every row divided into as many parts as windows have steps, so
 //! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others; they are the same of
-//! every plane, and written once. Short rows have half as many results at a time.
+//! every plane, and written once. Several rows of results are computed at a time, or each would wait for its own sum; short rows have half as
+//! many results. Of three axes, the planes under a window are kept until no window needs them.
 
 use super::super::copying::copy;
 use super::super::{Machine, Raw, Routine, in_ranges};
@@ -24,6 +25,8 @@ pub(super) const NARROW: usize = 8;
 
 /// Output features of a group whose kernel's gradient is taken.
 pub(super) const GRADIENTS: usize = 4;
+/// Planes under a window of three axes, those between them included, at most.
+const KEPT: usize = 16;
 
 /// The same in plain vectors.
 const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
@@ -44,6 +47,9 @@ struct Line {
 }
 
 impl Line {
+    /// An axis that isn't there.
+    const UNIT: Line = Line { base: 1, low: 0, step: 1, hop: 1, along: 1, across: 1 };
+
     /// Elements of the padded line.
     fn padded(&self) -> usize {
         (self.along - 1) * self.step + (self.across - 1) * self.hop + 1
@@ -55,8 +61,50 @@ impl Line {
     }
 }
 
+/// Writes `n` adjacent elements, of which the first is element `first` of a line, to the `S` parts of the line, of 2 to 4.
+///
+/// # Safety
+/// The elements are there, and parts of `part` elements have room for them.
+#[inline(always)]
+unsafe fn deal<const S: usize>(from: *const f32, line: *mut f32, part: usize, first: usize, n: usize) {
+    /// Places are written out: a loop over them would not become vectors.
+    #[inline(always)]
+    unsafe fn group<const S: usize, const N: usize>(from: *const f32, to: [*mut f32; 4], k: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let all = from.add(S * k).cast::<[[f32; S]; N]>().read_unaligned();
+            to[0].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[0]));
+            to[1].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[1]));
+            if S > 2 {
+                to[2].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[2 % S]));
+            }
+            if S > 3 {
+                to[3].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[3 % S]));
+            }
+        }
+    }
+    let to: [*mut f32; 4] = std::array::from_fn(|s| line.wrapping_add((first + s) % S * part + (first + s) / S));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut k, whole) = (0, n / S);
+        while k + LANES <= whole {
+            group::<S, LANES>(from, to, k);
+            k += LANES;
+        }
+        while k + 4 <= whole {
+            group::<S, 4>(from, to, k);
+            k += 4;
+        }
+        for i in S * k..n {
+            *to[i % S].add(i / S) = *from.add(i);
+        }
+    }
+}
+
 pub(super) struct Depthwise {
     g: Geometry,
+    /// The first of three axes.
+    depth: Line,
     rows: Line,
     cols: Line,
     /// Elements of a part of a line, and where the window's elements of a row begin in a padded line, in parts: quotients, found once.
@@ -71,7 +119,7 @@ pub(super) struct Depthwise {
 /// The loops for a convolution that they suit.
 pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     let spatial = &g.axes[..g.rank];
-    let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 2 && g.positions > 0 && g.window > 0;
+    let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 3 && g.positions > 0 && g.window > 0;
     if !plain || spatial.iter().any(|a| a.base_dilation != 1 || a.base == 0) {
         return None;
     }
@@ -81,23 +129,25 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     if !forward && !gradient {
         return None;
     }
-    let unit = Line { base: 1, low: 0, step: 1, hop: 1, along: 1, across: 1 };
-    let mut lines = [unit; 2];
-    for (line, a) in lines[2 - g.rank..].iter_mut().zip(spatial) {
+    let mut lines = [Line::UNIT; 3];
+    for (line, a) in lines[3 - g.rank..].iter_mut().zip(spatial) {
         let (stride, dilation) = (usize::try_from(a.stride).ok()?, usize::try_from(a.window_dilation).ok()?);
         *line = match forward {
             true => Line { base: a.base, low: a.low, step: stride, hop: dilation, along: a.count, across: a.window },
             false => Line { base: a.base, low: a.low, step: dilation, hop: stride, along: a.window, across: a.count },
         };
     }
-    let [rows, cols] = lines;
-    if rows.step > 8 || cols.step > 8 || rows.padded() > 1 << 14 || cols.padded() > 1 << 14 {
+    let [depth, rows, cols] = lines;
+    if rows.step > 8 || cols.step > 8 || lines.iter().any(|l| l.padded() > 1 << 14) {
+        return None;
+    }
+    if forward && (depth.across - 1) * depth.hop >= KEPT {
         return None;
     }
     let (step, part) = (cols.step, cols.part());
     let places = std::array::from_fn(|j| j * cols.hop % step * part + j * cols.hop / step);
     let (threads, isa) = (machine.threads, machine.isa);
-    Some(Depthwise { g: g.clone(), rows, cols, part, places, gradient: !forward, threads, isa })
+    Some(Depthwise { g: g.clone(), depth, rows, cols, part, places, gradient: !forward, threads, isa })
 }
 
 impl Depthwise {
@@ -106,9 +156,43 @@ impl Depthwise {
         self.rows.padded() * self.cols.step * self.part
     }
 
+    /// Padded planes that are kept, without the one of zeros after them.
+    fn kept(&self) -> usize {
+        if self.gradient { 1 } else { (self.depth.across - 1) * self.depth.hop + 1 }
+    }
+
+    /// f32 of all planes of a worker.
+    fn room(&self) -> usize {
+        let beyond = self.depth.low > 0 || self.depth.padded() as i64 > self.depth.base as i64 + self.depth.low;
+        (self.plane() * (self.kept() + usize::from(beyond))).next_multiple_of(16)
+    }
+
+    /// A padded plane of a volume, by its number in the padded depth: where the planes are kept, unless it is there, or the one of zeros.
+    #[inline(always)]
+    unsafe fn plane_at<V: Vector<Elem = f32>>(
+        &self,
+        x: *const f32,
+        at: usize,
+        room: *mut f32,
+        held: &mut [usize; KEPT],
+    ) -> *const f32 {
+        let source = at as i64 - self.depth.low;
+        if !(0..self.depth.base as i64).contains(&source) {
+            return room.wrapping_add(self.kept() * self.plane());
+        }
+        let slot = at % self.kept();
+        let to = room.wrapping_add(slot * self.plane());
+        if held[slot % KEPT] != at {
+            // SAFETY: the caller vouches for the volume and for room.
+            unsafe { self.pad::<V>(x.add(source as usize * self.rows.base * self.cols.base), to) };
+            held[slot % KEPT] = at;
+        }
+        to
+    }
+
     /// Writes a plane of the input between its padding, which is there, rows in parts.
     #[inline(always)]
-    unsafe fn pad(&self, x: *const f32, to: *mut f32) {
+    unsafe fn pad<V: Vector<Elem = f32>>(&self, x: *const f32, to: *mut f32) {
         let (rows, cols) = (self.rows, self.cols);
         let (step, part) = (cols.step, self.part);
         let first = cols.low.max(0) as usize;
@@ -120,28 +204,30 @@ impl Depthwise {
             unsafe {
                 let from = x.add((r as i64 - rows.low) as usize * cols.base).wrapping_offset(-cols.low as isize);
                 if step == 1 {
-                    copy(from.wrapping_add(first), line.add(first), end - first);
+                    if V::LANES < 8 {
+                        copy(from.wrapping_add(first), line.add(first), end - first);
+                        continue;
+                    }
+                    // Zeros go where zeros are, up to a vector beyond the line.
+                    for c in (first..end).step_by(V::LANES) {
+                        V::load_first(from.wrapping_add(c), (end - c).min(V::LANES)).store(line.add(c));
+                    }
                     continue;
                 }
-                if step == 2 {
-                    // Both parts at once, so that what is read is adjacent.
-                    let (n, source) = (end - first, from.wrapping_add(first));
-                    let even = line.add(first % 2 * part + first / 2);
-                    let odd = line.add((first + 1) % 2 * part + first.div_ceil(2));
-                    let whole = n / 2 / LANES * LANES;
-                    for k in (0..whole).step_by(LANES) {
-                        let both = source.add(2 * k).cast::<[[f32; 2]; LANES]>().read_unaligned();
-                        even.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[0]));
-                        odd.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[1]));
+                match step {
+                    2 => {
+                        deal::<2>(from.wrapping_add(first), line, part, first, end - first);
+                        continue;
                     }
-                    for k in whole..n / 2 {
-                        *even.add(k) = *source.add(2 * k);
-                        *odd.add(k) = *source.add(2 * k + 1);
+                    3 => {
+                        deal::<3>(from.wrapping_add(first), line, part, first, end - first);
+                        continue;
                     }
-                    if n % 2 == 1 {
-                        *even.add(n / 2) = *source.add(n - 1);
+                    4 => {
+                        deal::<4>(from.wrapping_add(first), line, part, first, end - first);
+                        continue;
                     }
-                    continue;
+                    _ => {}
                 }
                 for phase in 0..step {
                     // Elements `phase`, `phase + step`, .. of the padded line, of which some in the middle are the input's.
@@ -155,37 +241,94 @@ impl Depthwise {
         }
     }
 
-    /// The results of one plane under one window, `N` vectors at a time.
+    /// The results of one plane, or of those under a window, `N` vectors of `R` rows at a time.
     #[inline(always)]
-    unsafe fn forward<V: Vector<Elem = f32>, const N: usize>(
+    unsafe fn forward<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
-        plane: *const f32,
+        planes: &[*const f32],
         kernel: *const f32,
         y: *mut f32,
     ) {
         let (rows, cols, places) = (self.rows, self.cols, self.places);
         let line = cols.step * self.part;
-        // SAFETY: parts have room for a whole chunk; results are inside their row.
+        // SAFETY: parts have room for a whole chunk; results are inside their rows.
         unsafe {
-            for o in 0..rows.along {
+            for o in (0..rows.along).step_by(R) {
+                // The last rows are computed again with those before them.
+                let o = o.min(rows.along - R);
                 for c in (0..cols.along).step_by(N * V::LANES) {
-                    let mut acc = [V::splat(0.0); N];
-                    for i in 0..rows.across {
-                        let from = plane.add((o * rows.step + i * rows.hop) * line + c);
-                        for j in 0..cols.across {
-                            let w = V::splat(*kernel.add(i * cols.across + j));
-                            let from = from.add(places[j % NARROW]);
-                            for (n, acc) in acc.iter_mut().enumerate() {
-                                *acc = w.mul_add(V::load(from.add(n * V::LANES)), *acc);
+                    let mut acc = [[V::splat(0.0); N]; R];
+                    let mut w = kernel;
+                    for plane in planes {
+                        if R > 1 && rows.across > R && rows.step == 1 && rows.hop == 1 {
+                            self.shared::<V, N, R>(plane.add(o * line + c), w, &mut acc);
+                            w = w.add(rows.across * cols.across);
+                            continue;
+                        }
+                        for i in 0..rows.across {
+                            let from = plane.add((o * rows.step + i * rows.hop) * line + c);
+                            for j in 0..cols.across {
+                                let weight = V::splat(*w);
+                                let from = from.add(places[j % NARROW]);
+                                for (r, acc) in acc.iter_mut().enumerate() {
+                                    let from = from.add(r * rows.step * line);
+                                    for (n, acc) in acc.iter_mut().enumerate() {
+                                        *acc = weight.mul_add(V::load(from.add(n * V::LANES)), *acc);
+                                    }
+                                }
+                                w = w.add(1);
                             }
                         }
                     }
-                    let to = y.add(o * cols.along + c);
-                    for (n, acc) in acc.iter().enumerate() {
-                        match (cols.along - c).saturating_sub(n * V::LANES) {
-                            0 => {}
-                            left if left < V::LANES => acc.store_first(to.add(n * V::LANES), left),
-                            _ => acc.store(to.add(n * V::LANES)),
+                    for (r, acc) in acc.iter().enumerate() {
+                        let to = y.add((o + r) * cols.along + c);
+                        for (n, acc) in acc.iter().enumerate() {
+                            match (cols.along - c).saturating_sub(n * V::LANES) {
+                                0 => {}
+                                left if left < V::LANES => acc.store_first(to.add(n * V::LANES), left),
+                                _ => acc.store(to.add(n * V::LANES)),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds a plane's part of some rows of results under high windows: what is read is multiplied for all rows that see it.
+    #[inline(always)]
+    unsafe fn shared<V: Vector<Elem = f32>, const N: usize, const R: usize>(
+        &self,
+        plane: *const f32,
+        kernel: *const f32,
+        acc: &mut [[V; N]; R],
+    ) {
+        let (high, wide, line) = (self.rows.across, self.cols.across, self.cols.step * self.part);
+        // SAFETY: as for [`Depthwise::forward`].
+        unsafe {
+            for p in 0..high + R - 1 {
+                // The row of the window under which result `r` sees this one.
+                let row = |r: usize| p.checked_sub(r).filter(|&i| i < high);
+                let from = plane.add(p * line);
+                if p + 1 >= R && p < high {
+                    for j in 0..wide {
+                        let x: [V; N] =
+                            std::array::from_fn(|n| V::load(from.add(self.places[j % NARROW] + n * V::LANES)));
+                        for (r, acc) in acc.iter_mut().enumerate() {
+                            let w = V::splat(*kernel.add((p - r) * wide + j));
+                            for (acc, &x) in acc.iter_mut().zip(&x) {
+                                *acc = w.mul_add(x, *acc);
+                            }
+                        }
+                    }
+                    continue;
+                }
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    let Some(i) = row(r) else { continue };
+                    for j in 0..wide {
+                        let w = V::splat(*kernel.add(i * wide + j));
+                        for (n, acc) in acc.iter_mut().enumerate() {
+                            *acc = w.mul_add(V::load(from.add(self.places[j % NARROW] + n * V::LANES)), *acc);
                         }
                     }
                 }
@@ -251,7 +394,7 @@ impl Depthwise {
         }
     }
 
-    /// One unit of work: `ALL` vectors are as many results as are computed at a time, `HALF` those of short rows.
+    /// One unit of work: `ALL` vectors are as many results of a row as are computed at a time, `HALF` those of short rows.
     #[inline(always)]
     unsafe fn unit<V: Vector<Elem = f32>, const ALL: usize, const HALF: usize>(
         &self,
@@ -267,41 +410,84 @@ impl Depthwise {
         unsafe {
             let from = x.add(image * g.image + group * g.group);
             if self.gradient {
-                let mut all = [[[0f64; NARROW]; NARROW]; GRADIENTS];
-                for f in 0..g.features {
-                    self.pad(from.add(f * g.plane), room);
-                    for (o, sums) in all.iter_mut().enumerate().take(g.outs) {
-                        let ct = kernel.add(((group * g.outs + o) * g.features + f) * g.window);
-                        match self.cols.across {
-                            1 => self.gradient::<V, 1>(room, ct, sums),
-                            2 => self.gradient::<V, 2>(room, ct, sums),
-                            3 => self.gradient::<V, 3>(room, ct, sums),
-                            4 => self.gradient::<V, 4>(room, ct, sums),
-                            5 => self.gradient::<V, 5>(room, ct, sums),
-                            6 => self.gradient::<V, 6>(room, ct, sums),
-                            7 => self.gradient::<V, 7>(room, ct, sums),
-                            _ => self.gradient::<V, NARROW>(room, ct, sums),
-                        }
-                    }
-                }
-                let to = y.add(unit * g.outs * g.positions);
-                for (o, sums) in all.iter().enumerate().take(g.outs) {
-                    for i in 0..self.rows.across {
-                        for j in 0..self.cols.across {
-                            *to.add(o * g.positions + i * self.cols.across + j) = sums[i][j] as f32;
-                        }
-                    }
-                }
-                return;
+                return self.unit_gradient::<V>(unit, group, from, kernel, y, room);
             }
-            self.pad(from, room);
-            for o in 0..g.outs {
-                let feature = group * g.outs + o;
-                let to = y.add((image * g.groups * g.outs + feature) * g.positions);
-                let kernel = kernel.add(feature * g.window);
-                match self.cols.along {
-                    0..=LANES => self.forward::<V, HALF>(room, kernel, to),
-                    _ => self.forward::<V, ALL>(room, kernel, to),
+            let mut held = [usize::MAX; KEPT];
+            let results = self.rows.along * self.cols.along;
+            for z in 0..self.depth.along {
+                let mut planes = [room.cast_const(); NARROW];
+                for (d, plane) in planes.iter_mut().enumerate().take(self.depth.across) {
+                    *plane = self.plane_at::<V>(from, z * self.depth.step + d * self.depth.hop, room, &mut held);
+                }
+                let planes = &planes[..self.depth.across];
+                for o in 0..g.outs {
+                    let feature = group * g.outs + o;
+                    let to = y.add((image * g.groups * g.outs + feature) * g.positions + z * results);
+                    let kernel = kernel.add(feature * g.window);
+                    // As many rows as registers hold sums of.
+                    match (self.cols.along <= V::LANES * HALF, self.rows.along) {
+                        (true, 4..) => self.forward::<V, HALF, 4>(planes, kernel, to),
+                        (true, 2..) => self.forward::<V, HALF, 2>(planes, kernel, to),
+                        (true, _) => self.forward::<V, HALF, 1>(planes, kernel, to),
+                        (false, 4..) if V::LANES == LANES => self.forward::<V, ALL, 4>(planes, kernel, to),
+                        (false, 2..) => self.forward::<V, ALL, 2>(planes, kernel, to),
+                        (false, _) => self.forward::<V, ALL, 1>(planes, kernel, to),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The kernel's gradient of one group.
+    #[inline(always)]
+    unsafe fn unit_gradient<V: Vector<Elem = f32>>(
+        &self,
+        unit: usize,
+        group: usize,
+        x: *const f32,
+        ct: *const f32,
+        y: *mut f32,
+        room: *mut f32,
+    ) {
+        let g = &self.g;
+        let (depth, plane) = (self.depth, self.rows.along * self.cols.along);
+        // SAFETY: as for [`Depthwise::unit`].
+        unsafe {
+            let mut all = [[[[0f64; NARROW]; NARROW]; NARROW]; GRADIENTS];
+            for f in 0..g.features {
+                let mut held = [usize::MAX; KEPT];
+                for at in 0..depth.padded() {
+                    // Elements of the kernel that meet this plane under some plane of the cotangent.
+                    let under = |d: usize| at.checked_sub(d * depth.hop).filter(|z| z.is_multiple_of(depth.step));
+                    let under = |d: usize| under(d).map(|z| z / depth.step).filter(|&z| z < depth.along);
+                    if (0..depth.across).all(|d| under(d).is_none()) {
+                        continue;
+                    }
+                    let padded = self.plane_at::<V>(x.add(f * g.plane), at, room, &mut held);
+                    for (o, sums) in all.iter_mut().enumerate().take(g.outs) {
+                        let ct = ct.add(((group * g.outs + o) * g.features + f) * g.window);
+                        for (d, sums) in sums.iter_mut().enumerate().take(depth.across) {
+                            let Some(z) = under(d) else { continue };
+                            let ct = ct.add(z * plane);
+                            match self.cols.across {
+                                1 => self.gradient::<V, 1>(padded, ct, sums),
+                                2 => self.gradient::<V, 2>(padded, ct, sums),
+                                3 => self.gradient::<V, 3>(padded, ct, sums),
+                                4 => self.gradient::<V, 4>(padded, ct, sums),
+                                5 => self.gradient::<V, 5>(padded, ct, sums),
+                                6 => self.gradient::<V, 6>(padded, ct, sums),
+                                7 => self.gradient::<V, 7>(padded, ct, sums),
+                                _ => self.gradient::<V, NARROW>(padded, ct, sums),
+                            }
+                        }
+                    }
+                }
+            }
+            let mut to = y.add(unit * g.outs * g.positions);
+            for sums in all.iter().take(g.outs).flat_map(|sums| sums.iter().take(depth.across)) {
+                for sum in sums.iter().take(self.rows.across).flat_map(|sums| sums.iter().take(self.cols.across)) {
+                    *to = *sum as f32;
+                    to = to.add(1);
                 }
             }
         }
@@ -314,6 +500,14 @@ impl Depthwise {
         unsafe { self.unit::<std::arch::x86_64::__m256, 4, 2>(unit, x, kernel, y, room) }
     }
 
+    /// Rows that half a vector of AVX-512 holds.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn unit_short(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unit::<std::arch::x86_64::__m256, 1, 1>(unit, x, kernel, y, room) }
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
     unsafe fn unit_avx512(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
@@ -324,7 +518,7 @@ impl Depthwise {
 
 impl Routine for Depthwise {
     fn scratch_bytes(&self) -> usize {
-        (self.plane() * 4).next_multiple_of(64) * self.threads
+        self.room() * 4 * self.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
@@ -334,13 +528,17 @@ impl Routine for Depthwise {
         let units = g.images * g.groups;
         let work = units * g.window * g.positions * g.outs * if self.gradient { g.features } else { 1 };
         in_ranges(pool, units, work, &|range: Range<usize>, worker| {
-            let room = scratch.at(worker * (self.plane() * 4).next_multiple_of(64)).cast::<f32>();
+            let room = scratch.at(worker * self.room() * 4).cast::<f32>();
             // SAFETY: room is this worker's. What stands around a plane stays as it is from one to the next.
-            unsafe { std::ptr::write_bytes(room, 0, self.plane()) };
+            unsafe { std::ptr::write_bytes(room, 0, self.room()) };
             for unit in range {
                 // SAFETY: operands are those the routine was prepared for; room is this worker's, results this unit's.
                 unsafe {
                     match self.isa {
+                        #[cfg(target_arch = "x86_64")]
+                        Isa::Avx512 | Isa::Avx2 if self.cols.along <= LANES / 2 && !self.gradient => {
+                            self.unit_short(unit, x.at(0), kernel.at(0), y.at(0), room)
+                        }
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx512 => self.unit_avx512(unit, x.at(0), kernel.at(0), y.at(0), room),
                         #[cfg(target_arch = "x86_64")]
