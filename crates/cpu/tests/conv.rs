@@ -3,6 +3,7 @@
 mod harness;
 
 use cpu::Cpu;
+use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::{Conv, Windows};
 use ir::{Build, Builder, DType, Graph};
@@ -27,8 +28,11 @@ fn check(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) {
     for graph in std::iter::once(forward).chain(both) {
         let mut random = Random(5);
         let inputs: Vec<_> = graph.input_types().iter().map(|t| random.literal(t)).collect();
-        let one = run(&Cpu::new(1), &graph, &inputs, true);
-        close(&what, &one, &ir::interp::run(&graph, &inputs).unwrap(), tolerance);
+        let (one, want) = (run(&Cpu::new(1), &graph, &inputs, true), ir::interp::run(&graph, &inputs).unwrap());
+        close(&what, &one, &want, tolerance);
+        if Target::available().contains(&Target::Avx2) {
+            close(&what, &run(&Cpu::with_target(1, Some(Target::Avx2)), &graph, &inputs, true), &want, tolerance);
+        }
         for threads in [2, 3] {
             same(&what, &run(&Cpu::new(threads), &graph, &inputs, true), &one);
         }

@@ -1,14 +1,13 @@
 //! Convolutions of f32 where every output feature sees one input feature, and the kernel's gradient of groups of few: too little work for
 //! products, so the elements are multiplied where they lie.
 //!
-//! A plane of the input is written once with its padding, every row divided into as many parts as windows have steps, so
-//! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others; they are the same of
-//! every plane, and written once. Several rows of results are computed at a time, or each would wait for its own sum; short rows have half as
-//! many results. Of three axes, the planes under a window are kept until no window needs them.
+//! A plane of the input is written once with its padding, as [`Planes`] has it, so that neighbouring results read neighbouring elements. Zeros of
+//! the padding are multiplied like any others. Several rows of results are computed at a time, or each would wait for its own sum; short rows have
+//! half as many results. Of three axes, the planes under a window are kept until no window needs them.
 
-use super::super::copying::copy;
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
+use super::planes::{Line, Planes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Plain32, Vector};
 use crate::pool::Pool;
@@ -32,84 +31,15 @@ const KEPT: usize = 16;
 const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
 const PLAIN_HALF: usize = PLAIN_ALL / 2;
 
-/// One axis: the input's size, the step between neighbouring elements of a row that are read together, and how many are.
-#[derive(Clone, Copy)]
-struct Line {
-    base: usize,
-    low: i64,
-    /// Elements of the padded line from one result (or window element) to the next, and from one window element (or result)
-    /// to the next.
-    step: usize,
-    hop: usize,
-    /// How many of each.
-    along: usize,
-    across: usize,
-}
-
-impl Line {
-    /// An axis that isn't there.
-    const UNIT: Line = Line { base: 1, low: 0, step: 1, hop: 1, along: 1, across: 1 };
-
-    /// Elements of the padded line.
-    fn padded(&self) -> usize {
-        (self.along - 1) * self.step + (self.across - 1) * self.hop + 1
-    }
-
-    /// Elements of each of its parts, with room for a chunk beyond.
-    fn part(&self) -> usize {
-        (self.padded().div_ceil(self.step) + RESULTS).next_multiple_of(16)
-    }
-}
-
-/// Writes `n` adjacent elements, of which the first is element `first` of a line, to the `S` parts of the line, of 2 to 4.
-///
-/// # Safety
-/// The elements are there, and parts of `part` elements have room for them.
-#[inline(always)]
-unsafe fn deal<const S: usize>(from: *const f32, line: *mut f32, part: usize, first: usize, n: usize) {
-    /// Places are written out: a loop over them would not become vectors.
-    #[inline(always)]
-    unsafe fn group<const S: usize, const N: usize>(from: *const f32, to: [*mut f32; 4], k: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let all = from.add(S * k).cast::<[[f32; S]; N]>().read_unaligned();
-            to[0].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[0]));
-            to[1].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[1]));
-            if S > 2 {
-                to[2].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[2 % S]));
-            }
-            if S > 3 {
-                to[3].add(k).cast::<[f32; N]>().write_unaligned(all.map(|each| each[3 % S]));
-            }
-        }
-    }
-    let to: [*mut f32; 4] = std::array::from_fn(|s| line.wrapping_add((first + s) % S * part + (first + s) / S));
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (mut k, whole) = (0, n / S);
-        while k + LANES <= whole {
-            group::<S, LANES>(from, to, k);
-            k += LANES;
-        }
-        while k + 4 <= whole {
-            group::<S, 4>(from, to, k);
-            k += 4;
-        }
-        for i in S * k..n {
-            *to[i % S].add(i / S) = *from.add(i);
-        }
-    }
-}
-
 pub(super) struct Depthwise {
     g: Geometry,
     /// The first of three axes.
     depth: Line,
     rows: Line,
     cols: Line,
-    /// Elements of a part of a line, and where the window's elements of a row begin in a padded line, in parts: quotients, found once.
-    part: usize,
-    places: [usize; NARROW],
+    planes: Planes,
+    /// Where elements of a window are in a plane.
+    taps: Vec<usize>,
     /// The kernel's gradient: windows are whole images.
     gradient: bool,
     threads: usize,
@@ -138,22 +68,22 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
         };
     }
     let [depth, rows, cols] = lines;
-    if rows.step > 8 || cols.step > 8 || lines.iter().any(|l| l.padded() > 1 << 14) {
+    if rows.step > STEPS || cols.step > STEPS || lines.iter().any(|l| l.padded() > 1 << 14) {
         return None;
     }
     if forward && (depth.across - 1) * depth.hop >= KEPT {
         return None;
     }
-    let (step, part) = (cols.step, cols.part());
-    let places = std::array::from_fn(|j| j * cols.hop % step * part + j * cols.hop / step);
+    let planes = Planes::aligned(rows, cols, machine.isa);
+    let taps = (0..rows.across * cols.across).map(|t| planes.tap(t / cols.across, t % cols.across)).collect();
     let (threads, isa) = (machine.threads, machine.isa);
-    Some(Depthwise { g: g.clone(), depth, rows, cols, part, places, gradient: !forward, threads, isa })
+    Some(Depthwise { g: g.clone(), depth, rows, cols, planes, taps, gradient: !forward, threads, isa })
 }
 
 impl Depthwise {
-    /// f32 of a padded plane.
+    /// f32 of a padded plane, with room for the last vectors beyond.
     fn plane(&self) -> usize {
-        self.rows.padded() * self.cols.step * self.part
+        (self.planes.plane + RESULTS).next_multiple_of(16)
     }
 
     /// Padded planes that are kept, without the one of zeros after them.
@@ -164,18 +94,12 @@ impl Depthwise {
     /// f32 of all planes of a worker.
     fn room(&self) -> usize {
         let beyond = self.depth.low > 0 || self.depth.padded() as i64 > self.depth.base as i64 + self.depth.low;
-        (self.plane() * (self.kept() + usize::from(beyond))).next_multiple_of(16)
+        self.plane() * (self.kept() + usize::from(beyond))
     }
 
     /// A padded plane of a volume, by its number in the padded depth: where the planes are kept, unless it is there, or the one of zeros.
     #[inline(always)]
-    unsafe fn plane_at<V: Vector<Elem = f32>>(
-        &self,
-        x: *const f32,
-        at: usize,
-        room: *mut f32,
-        held: &mut [usize; KEPT],
-    ) -> *const f32 {
+    unsafe fn plane_at(&self, x: *const f32, at: usize, room: *mut f32, held: &mut [usize; KEPT]) -> *const f32 {
         let source = at as i64 - self.depth.low;
         if !(0..self.depth.base as i64).contains(&source) {
             return room.wrapping_add(self.kept() * self.plane());
@@ -184,61 +108,10 @@ impl Depthwise {
         let to = room.wrapping_add(slot * self.plane());
         if held[slot % KEPT] != at {
             // SAFETY: the caller vouches for the volume and for room.
-            unsafe { self.pad::<V>(x.add(source as usize * self.rows.base * self.cols.base), to) };
+            unsafe { self.planes.write(x.add(source as usize * self.rows.base * self.cols.base), (0, 0), to) };
             held[slot % KEPT] = at;
         }
         to
-    }
-
-    /// Writes a plane of the input between its padding, which is there, rows in parts.
-    #[inline(always)]
-    unsafe fn pad<V: Vector<Elem = f32>>(&self, x: *const f32, to: *mut f32) {
-        let (rows, cols) = (self.rows, self.cols);
-        let (step, part) = (cols.step, self.part);
-        let first = cols.low.max(0) as usize;
-        let end = (cols.base as i64 + cols.low).clamp(0, cols.padded() as i64) as usize;
-        let inside = |r: &usize| (0..rows.base as i64).contains(&(*r as i64 - rows.low));
-        for r in (0..rows.padded()).filter(inside).filter(|_| first < end) {
-            let line = to.wrapping_add(r * step * part);
-            // SAFETY: the caller vouches for the plane and for room; what is copied is inside both.
-            unsafe {
-                let from = x.add((r as i64 - rows.low) as usize * cols.base).wrapping_offset(-cols.low as isize);
-                if step == 1 {
-                    if V::LANES < 8 {
-                        copy(from.wrapping_add(first), line.add(first), end - first);
-                        continue;
-                    }
-                    // Zeros go where zeros are, up to a vector beyond the line.
-                    for c in (first..end).step_by(V::LANES) {
-                        V::load_first(from.wrapping_add(c), (end - c).min(V::LANES)).store(line.add(c));
-                    }
-                    continue;
-                }
-                match step {
-                    2 => {
-                        deal::<2>(from.wrapping_add(first), line, part, first, end - first);
-                        continue;
-                    }
-                    3 => {
-                        deal::<3>(from.wrapping_add(first), line, part, first, end - first);
-                        continue;
-                    }
-                    4 => {
-                        deal::<4>(from.wrapping_add(first), line, part, first, end - first);
-                        continue;
-                    }
-                    _ => {}
-                }
-                for phase in 0..step {
-                    // Elements `phase`, `phase + step`, .. of the padded line, of which some in the middle are the input's.
-                    let begin = first.saturating_sub(phase).div_ceil(step);
-                    let stop = end.saturating_sub(phase).div_ceil(step).max(begin);
-                    let own = line.add(phase * part + begin);
-                    let source = from.wrapping_add(begin * step + phase);
-                    (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(step * k));
-                }
-            }
-        }
     }
 
     /// The results of one plane, or of those under a window, `N` vectors of `R` rows at a time.
@@ -249,34 +122,26 @@ impl Depthwise {
         kernel: *const f32,
         y: *mut f32,
     ) {
-        let (rows, cols, places) = (self.rows, self.cols, self.places);
-        let line = cols.step * self.part;
-        // SAFETY: parts have room for a whole chunk; results are inside their rows.
+        let (rows, cols, width) = (self.rows, self.cols, self.planes.width);
+        // SAFETY: planes have room for a whole chunk; results are inside their rows.
         unsafe {
             for o in (0..rows.along).step_by(R) {
                 // The last rows are computed again with those before them.
                 let o = o.min(rows.along - R);
                 for c in (0..cols.along).step_by(N * V::LANES) {
                     let mut acc = [[V::splat(0.0); N]; R];
-                    let mut w = kernel;
-                    for plane in planes {
+                    for (plane, kernel) in planes.iter().zip((0..).map(|d| kernel.wrapping_add(d * self.taps.len()))) {
+                        let plane = plane.add(o * width + c);
                         if R > 1 && rows.across > R && rows.step == 1 && rows.hop == 1 {
-                            self.shared::<V, N, R>(plane.add(o * line + c), w, &mut acc);
-                            w = w.add(rows.across * cols.across);
+                            self.shared::<V, N, R>(plane, kernel, &mut acc);
                             continue;
                         }
-                        for i in 0..rows.across {
-                            let from = plane.add((o * rows.step + i * rows.hop) * line + c);
-                            for j in 0..cols.across {
-                                let weight = V::splat(*w);
-                                let from = from.add(places[j % NARROW]);
-                                for (r, acc) in acc.iter_mut().enumerate() {
-                                    let from = from.add(r * rows.step * line);
-                                    for (n, acc) in acc.iter_mut().enumerate() {
-                                        *acc = weight.mul_add(V::load(from.add(n * V::LANES)), *acc);
-                                    }
+                        for (t, &tap) in self.taps.iter().enumerate() {
+                            let (weight, from) = (V::splat(*kernel.add(t)), plane.add(tap));
+                            for (r, acc) in acc.iter_mut().enumerate() {
+                                for (n, acc) in acc.iter_mut().enumerate() {
+                                    *acc = weight.mul_add(V::load(from.add(r * width + n * V::LANES)), *acc);
                                 }
-                                w = w.add(1);
                             }
                         }
                     }
@@ -303,17 +168,16 @@ impl Depthwise {
         kernel: *const f32,
         acc: &mut [[V; N]; R],
     ) {
-        let (high, wide, line) = (self.rows.across, self.cols.across, self.cols.step * self.part);
+        let (high, wide) = (self.rows.across, self.cols.across);
         // SAFETY: as for [`Depthwise::forward`].
         unsafe {
             for p in 0..high + R - 1 {
                 // The row of the window under which result `r` sees this one.
                 let row = |r: usize| p.checked_sub(r).filter(|&i| i < high);
-                let from = plane.add(p * line);
+                let from = plane.add(p * self.planes.width);
                 if p + 1 >= R && p < high {
                     for j in 0..wide {
-                        let x: [V; N] =
-                            std::array::from_fn(|n| V::load(from.add(self.places[j % NARROW] + n * V::LANES)));
+                        let x: [V; N] = std::array::from_fn(|n| V::load(from.add(self.taps[j] + n * V::LANES)));
                         for (r, acc) in acc.iter_mut().enumerate() {
                             let w = V::splat(*kernel.add((p - r) * wide + j));
                             for (acc, &x) in acc.iter_mut().zip(&x) {
@@ -328,7 +192,7 @@ impl Depthwise {
                     for j in 0..wide {
                         let w = V::splat(*kernel.add(i * wide + j));
                         for (n, acc) in acc.iter_mut().enumerate() {
-                            *acc = w.mul_add(V::load(from.add(self.places[j % NARROW] + n * V::LANES)), *acc);
+                            *acc = w.mul_add(V::load(from.add(self.taps[j] + n * V::LANES)), *acc);
                         }
                     }
                 }
@@ -344,22 +208,22 @@ impl Depthwise {
         ct: *const f32,
         sums: &mut [[f64; NARROW]; NARROW],
     ) {
-        let (rows, cols, places) = (self.rows, self.cols, self.places);
-        let line = cols.step * self.part;
+        let (rows, cols, width) = (self.rows, self.cols, self.planes.width);
         for (i, sums) in sums.iter_mut().enumerate().take(rows.across) {
             // SAFETY: inside the cotangent's rows and the padded ones; lanes beyond a row are zero on both sides, whatever the
             // line has there.
             unsafe {
+                let taps: [usize; J] = std::array::from_fn(|j| self.taps[i * cols.across + j]);
                 // Two chains for each sum.
                 let mut acc = [[V::splat(0.0); 2]; J];
                 for o in 0..rows.along {
-                    let from = plane.add((o * rows.step + i * rows.hop) * line);
+                    let from = plane.add(o * width);
                     let row = ct.add(o * cols.along);
                     let mut c = 0;
                     while c + 2 * V::LANES <= cols.along {
                         let (w, x) = (V::load(row.add(c)), V::load(row.add(c + V::LANES)));
                         for j in 0..J {
-                            let at = from.add(places[j] + c);
+                            let at = from.add(taps[j] + c);
                             acc[j][0] = w.mul_add(V::load(at), acc[j][0]);
                             acc[j][1] = x.mul_add(V::load(at.add(V::LANES)), acc[j][1]);
                         }
@@ -369,7 +233,7 @@ impl Depthwise {
                         let n = (cols.along - c).min(V::LANES);
                         let w = V::load_first(row.add(c), n);
                         for j in 0..J {
-                            let v = V::load_first(from.add(places[j] + c), n);
+                            let v = V::load_first(from.add(taps[j] + c), n);
                             acc[j][0] = w.mul_add(v, acc[j][0]);
                         }
                         c += n;
@@ -417,7 +281,7 @@ impl Depthwise {
             for z in 0..self.depth.along {
                 let mut planes = [room.cast_const(); NARROW];
                 for (d, plane) in planes.iter_mut().enumerate().take(self.depth.across) {
-                    *plane = self.plane_at::<V>(from, z * self.depth.step + d * self.depth.hop, room, &mut held);
+                    *plane = self.plane_at(from, z * self.depth.step + d * self.depth.hop, room, &mut held);
                 }
                 let planes = &planes[..self.depth.across];
                 for o in 0..g.outs {
@@ -463,7 +327,7 @@ impl Depthwise {
                     if (0..depth.across).all(|d| under(d).is_none()) {
                         continue;
                     }
-                    let padded = self.plane_at::<V>(x.add(f * g.plane), at, room, &mut held);
+                    let padded = self.plane_at(x.add(f * g.plane), at, room, &mut held);
                     for (o, sums) in all.iter_mut().enumerate().take(g.outs) {
                         let ct = ct.add(((group * g.outs + o) * g.features + f) * g.window);
                         for (d, sums) in sums.iter_mut().enumerate().take(depth.across) {
@@ -529,8 +393,9 @@ impl Routine for Depthwise {
         let work = units * g.window * g.positions * g.outs * if self.gradient { g.features } else { 1 };
         in_ranges(pool, units, work, &|range: Range<usize>, worker| {
             let room = scratch.at(worker * self.room() * 4).cast::<f32>();
-            // SAFETY: room is this worker's. What stands around a plane stays as it is from one to the next.
-            unsafe { std::ptr::write_bytes(room, 0, self.room()) };
+            let zeros = self.kept() * self.plane();
+            // SAFETY: room is this worker's.
+            unsafe { std::ptr::write_bytes(room.add(zeros), 0, self.room() - zeros) };
             for unit in range {
                 // SAFETY: operands are those the routine was prepared for; room is this worker's, results this unit's.
                 unsafe {
