@@ -24,6 +24,8 @@ const AHEAD_BYTES: usize = 8 << 10;
 const KEPT: usize = 32;
 /// Adjacent lines, or parts of one, that are taken in turn.
 const TURNS: usize = EIGHT;
+/// Elements of lines of which each is walked along by itself: the processor goes on with the next while it waits.
+const SHORT: usize = 8;
 /// Lines that are left, of which so few are taken in turn.
 const LEFT: usize = 4;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
@@ -34,6 +36,7 @@ const LONG: usize = 1 << 13;
 const MANY: usize = 64;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("running.short", SHORT, "elements of adjacent lines: up to here one is taken after the other"),
     Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
     Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
     Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
@@ -242,6 +245,20 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
         let (rows, n) = (self.lines.outer, self.lines.n);
         let start = F::start(self.identity);
         in_ranges(pool, rows.div_ceil(TURNS), rows * n, &|range: Range<usize>, _| {
+            if n <= SHORT && self.walks.is_none() {
+                for row in range.start * TURNS..rows.min(range.end * TURNS) {
+                    let mut state = start;
+                    for step in 0..n {
+                        let k = row * n + if self.reverse { n - 1 - step } else { step };
+                        // SAFETY: these lines are inside, and this range's own.
+                        unsafe {
+                            state = F::step(state, *x.at(k));
+                            *y.at(k) = F::result(state);
+                        }
+                    }
+                }
+                return;
+            }
             for first in range.map(|i| i * TURNS) {
                 // SAFETY: these lines are inside, and this range's own.
                 unsafe {

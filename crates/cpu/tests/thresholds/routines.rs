@@ -292,6 +292,17 @@ fn narrow(q: usize, shape: &[usize], other: &[usize], axes: &[usize]) -> Vec<Cas
     all
 }
 
+/// Lines of elements with nothing that goes along.
+fn lone_lines(q: usize, _: Round) -> Vec<Case> {
+    let of = |d: DType, axis: usize, descending: bool| {
+        let shape = if axis == 0 { [q, 3] } else { [3, q] };
+        let ty = Type::new(d, &shape);
+        Case { tolerance: 0.0, ..Case::new(q, one(Sort { axis, num_keys: 1, descending }, &[ty])) }
+    };
+    let dtypes = [DType::F32, DType::I32, DType::BF16, DType::F64, DType::I64, DType::U16, DType::I8];
+    dtypes.into_iter().flat_map(|d| [of(d, 1, false), of(d, 0, true), of(d, 1, true)]).collect()
+}
+
 pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("library.parallel", parallel),
     ("along.lanes", |q, _| {
@@ -322,6 +333,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("running.turns", |q, _| runs(q, &[q, 37])),
     ("running.left", |q, _| runs(q, &[q, 37])),
+    ("running.short", |q, _| runs(q, &[77, q])),
     ("running.ahead", |q, _| runs(q, &[70, q])),
     ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
@@ -599,21 +611,21 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("scatter.small", counted),
     ("sort.long", |q, _| sorts(q, &[2, q])),
-    ("sort.alone", |q, _| {
-        let of = |d: DType, axis: usize, descending: bool| {
-            let shape = if axis == 0 { [q, 3] } else { [3, q] };
-            let ty = Type::new(d, &shape);
-            Case { tolerance: 0.0, ..Case::new(q, one(Sort { axis, num_keys: 1, descending }, &[ty])) }
-        };
-        let dtypes = [DType::F32, DType::I32, DType::BF16, DType::F64, DType::I64, DType::U16, DType::I8];
-        dtypes.into_iter().flat_map(|d| [of(d, 1, false), of(d, 0, true), of(d, 1, true)]).collect()
-    }),
+    ("sort.alone", lone_lines),
+    ("sort.alone_wide", lone_lines),
     ("sort.bytes", |q, _| {
         let of = |d: DType, descending: bool| {
             let ty = Type::new(d, &[3, q]);
             Case::new(q, one(Sort { axis: 1, num_keys: 1, descending }, &[ty]))
         };
         [(DType::U8, false), (DType::I8, false), (DType::I8, true)].map(|(d, down)| of(d, down)).into()
+    }),
+    ("sort.inserted", |q, _| {
+        let all = [(DType::F32, [7, 230]), (DType::F64, [7, 230]), (DType::I64, [7, 230]), (DType::BF16, [500, 3])];
+        let of = |(dtype, shape): (DType, [usize; 2])| {
+            Case::new(q, one(TopK { k: q, axis: usize::from(shape[1] > 3) }, &[Type::new(dtype, &shape)]))
+        };
+        all.map(of).into()
     }),
     ("sort.bounded", |q, _| {
         let types = [f32s(&[4, q]), Type::new(DType::I8, &[4, q]), Type::new(DType::F16, &[4, q]), f32s(&[3, q + 70])];
