@@ -139,6 +139,32 @@ unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
     states
 }
 
+/// Adjacent lines, `[lines, elements]`, one after the other: a function of its own, so that pointers stay in registers.
+///
+/// # Safety
+/// As for `scan`.
+#[inline(never)]
+unsafe fn singly<T: Element, F: Fold<T>>(
+    x: *const T,
+    y: *mut T,
+    [lines, n]: [usize; 2],
+    reverse: bool,
+    start: F::State,
+) {
+    let (first, step) = if reverse { (n.wrapping_sub(1), usize::MAX) } else { (0, 1) };
+    for line in 0..lines {
+        let (mut at, mut state) = ((line * n).wrapping_add(first), start);
+        for _ in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe {
+                state = F::step(state, *x.add(at));
+                *y.add(at) = F::result(state);
+            }
+            at = at.wrapping_add(step);
+        }
+    }
+}
+
 /// `scan` by the vectors of AVX2, if the machine has them.
 ///
 /// # Safety
@@ -246,18 +272,10 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
         let start = F::start(self.identity);
         in_ranges(pool, rows.div_ceil(TURNS), rows * n, &|range: Range<usize>, _| {
             if n <= SHORT && self.walks.is_none() {
-                for row in range.start * TURNS..rows.min(range.end * TURNS) {
-                    let mut state = start;
-                    for step in 0..n {
-                        let k = row * n + if self.reverse { n - 1 - step } else { step };
-                        // SAFETY: these lines are inside, and this range's own.
-                        unsafe {
-                            state = F::step(state, *x.at(k));
-                            *y.at(k) = F::result(state);
-                        }
-                    }
-                }
-                return;
+                let first = range.start * TURNS;
+                let count = rows.min(range.end * TURNS) - first;
+                // SAFETY: these lines are inside, and this range's own.
+                return unsafe { singly::<T, F>(x.at(first * n), y.at(first * n), [count, n], self.reverse, start) };
             }
             for first in range.map(|i| i * TURNS) {
                 // SAFETY: these lines are inside, and this range's own.
