@@ -25,7 +25,7 @@ const KEPT: usize = 32;
 /// Adjacent lines, or parts of one, that are taken in turn.
 const TURNS: usize = EIGHT;
 /// Elements of lines of which each is walked along by itself: the processor goes on with the next while it waits.
-const SHORT: usize = 8;
+const SHORT: usize = 16;
 /// Lines that are left, of which so few are taken in turn.
 const LEFT: usize = 4;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
