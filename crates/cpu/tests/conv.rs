@@ -3,6 +3,7 @@
 mod harness;
 
 use cpu::Cpu;
+use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::{Conv, Windows};
 use ir::{Build, Builder, DType, Graph};
@@ -27,8 +28,11 @@ fn check(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) {
     for graph in std::iter::once(forward).chain(both) {
         let mut random = Random(5);
         let inputs: Vec<_> = graph.input_types().iter().map(|t| random.literal(t)).collect();
-        let one = run(&Cpu::new(1), &graph, &inputs, true);
-        close(&what, &one, &ir::interp::run(&graph, &inputs).unwrap(), tolerance);
+        let (one, want) = (run(&Cpu::new(1), &graph, &inputs, true), ir::interp::run(&graph, &inputs).unwrap());
+        close(&what, &one, &want, tolerance);
+        if Target::available().contains(&Target::Avx2) {
+            close(&what, &run(&Cpu::with_target(1, Some(Target::Avx2)), &graph, &inputs, true), &want, tolerance);
+        }
         for threads in [2, 3] {
             same(&what, &run(&Cpu::new(threads), &graph, &inputs, true), &one);
         }
@@ -99,14 +103,14 @@ fn shapes_by_lot() {
 #[test]
 fn features_alone_by_lot() {
     let mut r = Random(37);
-    for _ in 0..40 {
-        let (groups, outs, rank) = (1 + r.below(3), 1 + r.below(3), 1 + r.below(4).min(1));
+    for round in 0..64 {
+        let (groups, outs, rank) = (1 + r.below(3), 1 + r.below(3), if round < 40 { 1 + r.below(4).min(1) } else { 3 });
         let mut w = Windows::plain(rank);
         let (mut x, mut k) = (vec![1 + r.below(3), groups], vec![groups * outs, 1]);
         for a in 0..rank {
             (w.strides[a], w.window_dilation[a]) = (1 + r.below(4), 1 + r.below(4) / 3);
             (w.low[a], w.high[a]) = (r.below(4) as i64 - 1, r.below(4) as i64 - 1);
-            let window = 1 + r.below(5);
+            let window = 1 + r.below(if rank == 3 { 4 } else { 7 });
             let seen = r.below(if a + 1 == rank { 40 } else { 8 }) * w.strides[a] + (window - 1) * w.window_dilation[a];
             x.push((seen as i64 + 1 - w.low[a] - w.high[a]).max(1) as usize);
             k.push(window);

@@ -86,6 +86,24 @@ fn running_products_keep_their_order_where_it_shows() {
     }
 }
 
+/// Sums and products of 16-bit floats are rounded once, wherever their line is: of numbers that vanish in 16 bits, or are beyond them, too.
+#[test]
+fn running_folds_of_sixteen_bits() {
+    let mut random = Random(12);
+    for dtype in [DType::BF16, DType::F16] {
+        for (lines, n) in [(1, 40), (2, 7), (3, 8), (7, 9), (8, 33), (9, 16), (19, 100), (3, 9001)] {
+            let x = Literal::from_fn(Type::new(dtype, &[lines, n]), |_| {
+                let exponent = [0, 0, 1, -1, 9, -9, 14, -24, -130, 120][random.below(10)];
+                Scalar::from_f64(dtype, random.unit() * 2f64.powi(exponent))
+            });
+            for (kind, reverse) in [ReduceKind::Sum, ReduceKind::Prod].into_iter().flat_map(|k| [(k, false), (k, true)])
+            {
+                check(Cumulative { kind, axis: 1, reverse }, &[x.clone()], 0.0);
+            }
+        }
+    }
+}
+
 #[test]
 fn running_folds_and_extrema() {
     let mut random = Random(3);

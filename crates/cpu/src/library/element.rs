@@ -110,16 +110,11 @@ macro_rules! floats {
             #[inline(always)]
             fn key(self) -> u64 {
                 let bits = self.to_bits();
-                let sign = 1 << (<$bits>::BITS - 1);
-                if self.is_nan() {
-                    <$bits>::MAX as u64
-                } else if bits & !sign == 0 {
-                    sign as u64
-                } else if bits & sign != 0 {
-                    !bits as u64
-                } else {
-                    (bits | sign) as u64
-                }
+                let sign: $bits = 1 << (<$bits>::BITS - 1);
+                // Nobody foresees signs: bits are flipped without asking.
+                let flipped = bits ^ ((bits >> (<$bits>::BITS - 1)).wrapping_neg() | sign);
+                let number = if bits & !sign == 0 { sign } else { flipped };
+                (if self.is_nan() { <$bits>::MAX } else { number }) as u64
             }
             #[inline(always)]
             fn of_key(key: u64) -> Self {
@@ -197,15 +192,9 @@ macro_rules! small_floats {
             #[inline(always)]
             fn key(self) -> u64 {
                 let bits = self.to_bits();
-                if self.not_a_number() {
-                    u16::MAX as u64
-                } else if bits & 0x7fff == 0 {
-                    0x8000
-                } else if bits & 0x8000 != 0 {
-                    !bits as u64
-                } else {
-                    (bits | 0x8000) as u64
-                }
+                let flipped = bits ^ ((bits >> 15).wrapping_neg() | 0x8000);
+                let number = if bits & 0x7fff == 0 { 0x8000 } else { flipped };
+                (if self.not_a_number() { u16::MAX } else { number }) as u64
             }
             #[inline(always)]
             fn of_key(key: u64) -> Self {

@@ -2,9 +2,11 @@
 //!
 //! A fold waits for the element before; several at once keep the machine busy. Lines beside each other go side by side
 //! already. Where elements of a line are adjacent, several lines are taken in turn, and a long line is cut at places that its
-//! length decides: the parts are folded, then each is run through from what the ones before it gave.
+//! length decides: the parts are folded, then each is run through from what the ones before it gave. Sums and products of 16-bit floats have
+//! vectors for it ([`eight_lines`](super::eight_lines)).
 
 use super::along::{Lines, ask_for};
+use super::eight_lines::{EIGHT, Walk, Walks, walks};
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
@@ -21,7 +23,11 @@ const AHEAD_BYTES: usize = 8 << 10;
 /// Steps whose results are made together.
 const KEPT: usize = 32;
 /// Adjacent lines, or parts of one, that are taken in turn.
-const TURNS: usize = 8;
+const TURNS: usize = EIGHT;
+/// Elements of lines of which each is walked along by itself: the processor goes on with the next while it waits.
+const SHORT: usize = 16;
+/// Lines that are left, of which so few are taken in turn.
+const LEFT: usize = 4;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
 const STRIP: usize = 128;
 /// Elements of a line from which it is cut.
@@ -30,6 +36,7 @@ const LONG: usize = 1 << 13;
 const MANY: usize = 64;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("running.short", SHORT, "elements of adjacent lines: up to here one is taken after the other"),
     Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
     Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
     Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
@@ -40,6 +47,11 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     ),
     Threshold::new("running.kept", KEPT, "elements of adjacent lines: beyond, results are made in pieces"),
     Threshold::new("running.turns", TURNS, "adjacent lines that are taken in turn"),
+    Threshold::new(
+        "running.left",
+        LEFT,
+        "adjacent lines of which all are taken in turn with themselves: beyond, of twice as many",
+    ),
 ];
 
 struct Running<T: Element, F: Fold<T>> {
@@ -49,6 +61,8 @@ struct Running<T: Element, F: Fold<T>> {
     /// Parts of a line; 1 where it is not cut.
     parts: usize,
     avx2: bool,
+    /// For sums and products of 16-bit floats, whose states are f64.
+    walks: Option<Walks>,
     fold: PhantomData<fn() -> F>,
 }
 
@@ -61,7 +75,8 @@ pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Op
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
         let avx2 = machine.isa != Isa::Portable;
-        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, parts, avx2, fold: PhantomData }) as Box<dyn Routine>
+        let walks = walks(args[0].dtype, op.kind, machine.isa);
+        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, parts, avx2, walks, fold: PhantomData }) as Box<dyn Routine>
     })
 }
 
@@ -122,6 +137,32 @@ unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
         }
     }
     states
+}
+
+/// Adjacent lines, `[lines, elements]`, one after the other: a function of its own, so that pointers stay in registers.
+///
+/// # Safety
+/// As for `scan`.
+#[inline(never)]
+unsafe fn singly<T: Element, F: Fold<T>>(
+    x: *const T,
+    y: *mut T,
+    [lines, n]: [usize; 2],
+    reverse: bool,
+    start: F::State,
+) {
+    let (first, step) = if reverse { (n.wrapping_sub(1), usize::MAX) } else { (0, 1) };
+    for line in 0..lines {
+        let (mut at, mut state) = ((line * n).wrapping_add(first), start);
+        for _ in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe {
+                state = F::step(state, *x.add(at));
+                *y.add(at) = F::result(state);
+            }
+            at = at.wrapping_add(step);
+        }
+    }
 }
 
 /// `scan` by the vectors of AVX2, if the machine has them.
@@ -207,11 +248,35 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
         }
     }
 
+    /// A walk by vectors.
+    ///
+    /// # Safety
+    /// As for `scan` and `fold`; the walk is one of this fold's.
+    unsafe fn walk(
+        &self,
+        walk: Walk,
+        (x, y): (Raw<T>, Raw<T>),
+        starts: [usize; EIGHT],
+        len: usize,
+        mut states: [F::State; EIGHT],
+    ) -> [F::State; EIGHT] {
+        debug_assert!(size_of::<T>() == 2 && size_of::<F::State>() == 8);
+        // SAFETY: elements have two bytes, states are f64, and the caller vouches for the rest.
+        unsafe { walk((Raw(x.0.cast()), Raw(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast()) };
+        states
+    }
+
     /// Adjacent lines, whole.
     unsafe fn lines(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
         let (rows, n) = (self.lines.outer, self.lines.n);
         let start = F::start(self.identity);
         in_ranges(pool, rows.div_ceil(TURNS), rows * n, &|range: Range<usize>, _| {
+            if n <= SHORT && self.walks.is_none() {
+                let first = range.start * TURNS;
+                let count = rows.min(range.end * TURNS) - first;
+                // SAFETY: these lines are inside, and this range's own.
+                return unsafe { singly::<T, F>(x.at(first * n), y.at(first * n), [count, n], self.reverse, start) };
+            }
             for first in range.map(|i| i * TURNS) {
                 // SAFETY: these lines are inside, and this range's own.
                 unsafe {
@@ -224,12 +289,24 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
                                 ask_for(y.at(first * n).wrapping_byte_add(bytes + b));
                             }
                         }
-                        let starts = std::array::from_fn(|i| (first + i) * n);
-                        scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, n, self.reverse, [start; TURNS]);
-                        continue;
                     }
-                    for row in first..rows {
-                        scan::<T, F, 1>((x, y), [row * n], n, self.reverse, [start]);
+                    // Of fewer lines the last is walked along several times at once, to the same results.
+                    let at = |i: usize| (first + i).min(rows - 1) * n;
+                    match (rows - first, self.walks) {
+                        (1, _) => {
+                            scan::<T, F, 1>((x, y), [at(0)], n, self.reverse, [start]);
+                        }
+                        (_, Some(walks)) => {
+                            self.walk(walks.scan, (x, y), std::array::from_fn(at), n, [start; EIGHT]);
+                        }
+                        (..=LEFT, None) => {
+                            let starts = std::array::from_fn(at);
+                            scan_by::<T, F, LEFT>(self.avx2, (x, y), starts, n, self.reverse, [start; LEFT]);
+                        }
+                        _ => {
+                            let starts = std::array::from_fn(at);
+                            scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, n, self.reverse, [start; TURNS]);
+                        }
                     }
                 }
             }
@@ -255,7 +332,10 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
             for unit in range {
                 // SAFETY: inside the operand; totals have a place for each part.
                 unsafe {
-                    let found = fold::<T, F, TURNS>(x, starts(unit), each, self.reverse, [start; TURNS]);
+                    let found = match self.walks {
+                        Some(walks) => self.walk(walks.fold, (x, y), starts(unit), each, [start; TURNS]),
+                        None => fold::<T, F, TURNS>(x, starts(unit), each, self.reverse, [start; TURNS]),
+                    };
                     for (i, s) in found.into_iter().enumerate() {
                         *totals.at(unit * TURNS + i) = s;
                     }
@@ -286,7 +366,10 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
                 // SAFETY: as above; these parts of the result are this range's own.
                 unsafe {
                     let before = std::array::from_fn(|i| *totals.at(unit * TURNS + i));
-                    scan_by::<T, F, TURNS>(self.avx2, (x, y), starts(unit), each, self.reverse, before);
+                    match self.walks {
+                        Some(walks) => self.walk(walks.scan, (x, y), starts(unit), each, before),
+                        None => scan_by::<T, F, TURNS>(self.avx2, (x, y), starts(unit), each, self.reverse, before),
+                    };
                 }
             }
         });

@@ -2,16 +2,16 @@
 //! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones side by
 //! side ([`network`]) or by insertion; the largest of a line are those beyond a bound that rises as they are found.
 
-use super::along::Lines;
+use super::along::{Lines, arg_reduce};
 use super::element::{Element, by_dtype};
 use super::network::{self, NETWORK, Network, SIDE_BY_SIDE};
-use super::radix::{self, ALONE, Alone, Short};
+use super::radix::{self, ALONE, ALONE_WIDE, Alone, Short};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::ops::{Sort, TopK};
+use ir::ops::{ArgReduce, Sort, TopK};
 use ir::{DType, Type};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -43,6 +43,11 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         "sort.share",
         SHARE,
         "elements of a line for each of the largest that is wanted: from here in one pass",
+    ),
+    Threshold::new(
+        "sort.inserted",
+        INSERTED,
+        "the largest of a short line that are wanted: up to here kept in their order",
     ),
     Threshold::new("sort.bounded", BOUNDED, "elements of a line: from here the best of its lanes bound the largest"),
     Threshold::new("sort.bytes", MANY_BYTES, "bytes of a line: from here they are counted"),
@@ -188,7 +193,8 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
     let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
     let network = if keys.len() == 1 { network::network(lines.n, args[0].dtype, machine.isa) } else { None };
-    let alone = if args.len() == 1 && lines.n >= ALONE { radix::alone(args[0].dtype) } else { None };
+    let least = if args[0].dtype == DType::F64 { ALONE_WIDE } else { ALONE };
+    let alone = if args.len() == 1 && lines.n >= least { radix::alone(args[0].dtype) } else { None };
     let short = if args.len() == 1 { radix::short(args[0].dtype) } else { None };
     let pack = if keys.len() == 1 { pack(&args[0]) } else { None };
     let (descending, threads) = (op.descending, machine.threads);
@@ -394,10 +400,36 @@ fn any_beats<T: Element>(chunk: &[T; CHUNK], best: T, equals: bool) -> bool {
     }
 }
 
+/// The few largest of a line, in their order: each that is better than the last of them takes its place among them.
+///
+/// # Safety
+/// `x` is good for a line of at least `k > 0` elements, `room` for `k` entries.
+#[inline(always)]
+unsafe fn insert<T: Element>(x: *const T, l: &Lines, k: usize, room: *mut Entry) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut bound = u64::MAX;
+        for i in 0..l.n {
+            let key = !(*x.add(i * l.inner)).key();
+            // Equal keys come in the order of their places, so a later one never replaces what is there.
+            if i >= k && key >= bound {
+                continue;
+            }
+            let mut at = i.min(k - 1);
+            while at > 0 && (*room.add(at - 1)).0 > key {
+                *room.add(at) = *room.add(at - 1);
+                at -= 1;
+            }
+            room.add(at).write((key, i as u32));
+            bound = (*room.add(i.min(k - 1))).0;
+        }
+    }
+}
+
 /// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
 ///
 /// # Safety
-/// `p` is good for the operand; `room` for entries of a line of `n ≥ 4 k` elements.
+/// `p` is good for the operand; `room` for entries of a line of `n ≥ 4 k` elements, or of `k` where they are inserted.
 #[inline(always)]
 unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
     if k == 0 {
@@ -411,6 +443,11 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
     if equals {
         // SAFETY: elements of a line are adjacent.
         bound = Some(unsafe { best_of_lanes(x, l.n, k) });
+    }
+    if !equals && k <= INSERTED {
+        // SAFETY: the caller's promise.
+        unsafe { insert(x, l, k, room) };
+        return k;
     }
     let mut i = 0;
     while i < l.n {
@@ -470,8 +507,42 @@ fn selection<T: Element>(isa: Isa) -> Select {
     plain::<T>
 }
 
+/// The most of the largest that are kept in their order.
+const INSERTED: usize = 8;
+
 /// A line of this many times as many elements as are wanted is gone through once.
 const SHARE: usize = 24;
+
+/// The largest of each line: where it is, then what is there.
+struct First {
+    lines: Lines,
+    size: usize,
+    place: Box<dyn Routine>,
+}
+
+impl Routine for First {
+    fn scratch_bytes(&self) -> usize {
+        self.place.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let l = self.lines;
+        // SAFETY: the caller's promise; every line has an element, and places are inside their line.
+        unsafe { self.place.run(pool, args, &outs[1..], scratch)? };
+        let (lines, args, outs) = (l.outer * l.inner, Pointers(args), Pointers(outs));
+        in_ranges(pool, lines, lines * 16, &|range: Range<usize>, _| {
+            let (x, outs) = (args.get()[0], outs.get());
+            for line in range {
+                // SAFETY: as above; these lines' results are this range's own.
+                unsafe {
+                    let place = *outs[1].cast::<i32>().add(line) as usize;
+                    copy(self.size, x, (line / l.inner * l.n + place) * l.inner + line % l.inner, outs[0], line);
+                }
+            }
+        });
+        Ok(())
+    }
+}
 
 struct Largest {
     lines: Lines,
@@ -490,6 +561,10 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
         return None;
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
+    if op.k == 1 {
+        let place = ArgReduce { axis: op.axis, max: true, index: DType::I32 };
+        return Some(Box::new(First { lines, size, place: arg_reduce(&place, args, machine)? }));
+    }
     let select = by_dtype!(args[0].dtype, T => selection::<T>(machine.isa))?;
     let network = network::network(lines.n, args[0].dtype, machine.isa);
     Some(Box::new(Largest { lines, k: op.k, key, select, network, size, threads: machine.threads }))
@@ -541,7 +616,7 @@ impl Routine for Largest {
                 // SAFETY: each worker has its own scratch; lines are inside the operand and the range's own.
                 unsafe {
                     let room = scratch.at(worker * entries(l.n));
-                    let best: &mut [Entry] = match k * SHARE <= l.n {
+                    let best: &mut [Entry] = match k * SHARE <= l.n || k <= INSERTED {
                         true => {
                             let room = room.cast::<Entry>();
                             let count = (self.select)(args[0], outer * l.n * l.inner + within, &l, k, room);

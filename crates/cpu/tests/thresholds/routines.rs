@@ -292,6 +292,17 @@ fn narrow(q: usize, shape: &[usize], other: &[usize], axes: &[usize]) -> Vec<Cas
     all
 }
 
+/// Lines of elements with nothing that goes along.
+fn lone_lines(q: usize, _: Round) -> Vec<Case> {
+    let of = |d: DType, axis: usize, descending: bool| {
+        let shape = if axis == 0 { [q, 3] } else { [3, q] };
+        let ty = Type::new(d, &shape);
+        Case { tolerance: 0.0, ..Case::new(q, one(Sort { axis, num_keys: 1, descending }, &[ty])) }
+    };
+    let dtypes = [DType::F32, DType::I32, DType::BF16, DType::F64, DType::I64, DType::U16, DType::I8];
+    dtypes.into_iter().flat_map(|d| [of(d, 1, false), of(d, 0, true), of(d, 1, true)]).collect()
+}
+
 pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("library.parallel", parallel),
     ("along.lanes", |q, _| {
@@ -321,6 +332,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         all.map(|(shape, axis)| Case::new(q, one(running(axis), &[f32s(&shape)]))).into()
     }),
     ("running.turns", |q, _| runs(q, &[q, 37])),
+    ("running.left", |q, _| runs(q, &[q, 37])),
+    ("running.short", |q, _| runs(q, &[77, q])),
     ("running.ahead", |q, _| runs(q, &[70, q])),
     ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
@@ -598,21 +611,21 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("scatter.small", counted),
     ("sort.long", |q, _| sorts(q, &[2, q])),
-    ("sort.alone", |q, _| {
-        let of = |d: DType, axis: usize, descending: bool| {
-            let shape = if axis == 0 { [q, 3] } else { [3, q] };
-            let ty = Type::new(d, &shape);
-            Case { tolerance: 0.0, ..Case::new(q, one(Sort { axis, num_keys: 1, descending }, &[ty])) }
-        };
-        let dtypes = [DType::F32, DType::I32, DType::BF16, DType::F64, DType::I64, DType::U16, DType::I8];
-        dtypes.into_iter().flat_map(|d| [of(d, 1, false), of(d, 0, true), of(d, 1, true)]).collect()
-    }),
+    ("sort.alone", lone_lines),
+    ("sort.alone_wide", lone_lines),
     ("sort.bytes", |q, _| {
         let of = |d: DType, descending: bool| {
             let ty = Type::new(d, &[3, q]);
             Case::new(q, one(Sort { axis: 1, num_keys: 1, descending }, &[ty]))
         };
         [(DType::U8, false), (DType::I8, false), (DType::I8, true)].map(|(d, down)| of(d, down)).into()
+    }),
+    ("sort.inserted", |q, _| {
+        let all = [(DType::F32, [7, 230]), (DType::F64, [7, 230]), (DType::I64, [7, 230]), (DType::BF16, [500, 3])];
+        let of = |(dtype, shape): (DType, [usize; 2])| {
+            Case::new(q, one(TopK { k: q, axis: usize::from(shape[1] > 3) }, &[Type::new(dtype, &shape)]))
+        };
+        all.map(of).into()
     }),
     ("sort.bounded", |q, _| {
         let types = [f32s(&[4, q]), Type::new(DType::I8, &[4, q]), Type::new(DType::F16, &[4, q]), f32s(&[3, q + 70])];
@@ -636,6 +649,26 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("window.together", windows),
     ("window.block", windows),
+    ("window.flat", |q, _| {
+        let of = |kind: ReduceKind, shape: [usize; 3], window: [usize; 2], dtype: DType| {
+            let w = Windows::strided(&[1, 2, 3], &[0; 3]);
+            let op = ReduceWindow { kind, window: [1, window[0], window[1]][..].into(), windows: w };
+            Case::new(q, one(op, &[Type::new(dtype, &shape)]))
+        };
+        let back = |kind, shape, window, dtype| {
+            let forward = of(kind, shape, window, dtype);
+            Case { graph: transform::vjp(&forward.graph, &[0]).unwrap(), ..forward }
+        };
+        vec![
+            of(ReduceKind::Max, [40, 9, q], [5, 7], DType::F32),
+            of(ReduceKind::Min, [7, 5, q], [5, 3], DType::BF16),
+            of(ReduceKind::Max, [3, 31, q], [1, 4], DType::F64),
+            of(ReduceKind::Prod, [9, 4, q], [2, 5], DType::I32),
+            back(ReduceKind::Max, [40, 9, q], [5, 7], DType::F32),
+            back(ReduceKind::Min, [7, 5, q], [5, 3], DType::BF16),
+            back(ReduceKind::Max, [3, 31, q], [1, 4], DType::F64),
+        ]
+    }),
     ("window.low", |q, _| {
         let of = |low: i64, stride: usize, dtype: DType| {
             let w = Windows::strided(&[1, stride, 1], &[0, low, 1]);

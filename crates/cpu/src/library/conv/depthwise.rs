@@ -1,13 +1,13 @@
 //! Convolutions of f32 where every output feature sees one input feature, and the kernel's gradient of groups of few: too little work for
 //! products, so the elements are multiplied where they lie.
 //!
-//! A plane of the input is written once with its padding, every row divided into as many parts as windows have steps, so
-//! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others; they are the same of
-//! every plane, and written once. Short rows have half as many results at a time.
+//! A plane of the input is written once with its padding, as [`Planes`] has it, so that neighbouring results read neighbouring elements. Zeros of
+//! the padding are multiplied like any others. Several rows of results are computed at a time, or each would wait for its own sum; short rows have
+//! half as many results. Of three axes, the planes under a window are kept until no window needs them.
 
-use super::super::copying::copy;
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
+use super::planes::{Line, Planes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Plain32, Vector};
 use crate::pool::Pool;
@@ -24,44 +24,22 @@ pub(super) const NARROW: usize = 8;
 
 /// Output features of a group whose kernel's gradient is taken.
 pub(super) const GRADIENTS: usize = 4;
+/// Planes under a window of three axes, those between them included, at most.
+const KEPT: usize = 16;
 
 /// The same in plain vectors.
 const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
 const PLAIN_HALF: usize = PLAIN_ALL / 2;
 
-/// One axis: the input's size, the step between neighbouring elements of a row that are read together, and how many are.
-#[derive(Clone, Copy)]
-struct Line {
-    base: usize,
-    low: i64,
-    /// Elements of the padded line from one result (or window element) to the next, and from one window element (or result)
-    /// to the next.
-    step: usize,
-    hop: usize,
-    /// How many of each.
-    along: usize,
-    across: usize,
-}
-
-impl Line {
-    /// Elements of the padded line.
-    fn padded(&self) -> usize {
-        (self.along - 1) * self.step + (self.across - 1) * self.hop + 1
-    }
-
-    /// Elements of each of its parts, with room for a chunk beyond.
-    fn part(&self) -> usize {
-        (self.padded().div_ceil(self.step) + RESULTS).next_multiple_of(16)
-    }
-}
-
 pub(super) struct Depthwise {
     g: Geometry,
+    /// The first of three axes.
+    depth: Line,
     rows: Line,
     cols: Line,
-    /// Elements of a part of a line, and where the window's elements of a row begin in a padded line, in parts: quotients, found once.
-    part: usize,
-    places: [usize; NARROW],
+    planes: Planes,
+    /// Where elements of a window are in a plane.
+    taps: Vec<usize>,
     /// The kernel's gradient: windows are whole images.
     gradient: bool,
     threads: usize,
@@ -71,7 +49,7 @@ pub(super) struct Depthwise {
 /// The loops for a convolution that they suit.
 pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     let spatial = &g.axes[..g.rank];
-    let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 2 && g.positions > 0 && g.window > 0;
+    let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 3 && g.positions > 0 && g.window > 0;
     if !plain || spatial.iter().any(|a| a.base_dilation != 1 || a.base == 0) {
         return None;
     }
@@ -81,111 +59,140 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     if !forward && !gradient {
         return None;
     }
-    let unit = Line { base: 1, low: 0, step: 1, hop: 1, along: 1, across: 1 };
-    let mut lines = [unit; 2];
-    for (line, a) in lines[2 - g.rank..].iter_mut().zip(spatial) {
+    let mut lines = [Line::UNIT; 3];
+    for (line, a) in lines[3 - g.rank..].iter_mut().zip(spatial) {
         let (stride, dilation) = (usize::try_from(a.stride).ok()?, usize::try_from(a.window_dilation).ok()?);
         *line = match forward {
             true => Line { base: a.base, low: a.low, step: stride, hop: dilation, along: a.count, across: a.window },
             false => Line { base: a.base, low: a.low, step: dilation, hop: stride, along: a.window, across: a.count },
         };
     }
-    let [rows, cols] = lines;
-    if rows.step > 8 || cols.step > 8 || rows.padded() > 1 << 14 || cols.padded() > 1 << 14 {
+    let [depth, rows, cols] = lines;
+    if rows.step > STEPS || cols.step > STEPS || lines.iter().any(|l| l.padded() > 1 << 14) {
         return None;
     }
-    let (step, part) = (cols.step, cols.part());
-    let places = std::array::from_fn(|j| j * cols.hop % step * part + j * cols.hop / step);
+    if forward && (depth.across - 1) * depth.hop >= KEPT {
+        return None;
+    }
+    let planes = Planes::aligned(rows, cols, machine.isa);
+    let taps = (0..rows.across * cols.across).map(|t| planes.tap(t / cols.across, t % cols.across)).collect();
     let (threads, isa) = (machine.threads, machine.isa);
-    Some(Depthwise { g: g.clone(), rows, cols, part, places, gradient: !forward, threads, isa })
+    Some(Depthwise { g: g.clone(), depth, rows, cols, planes, taps, gradient: !forward, threads, isa })
 }
 
 impl Depthwise {
-    /// f32 of a padded plane.
+    /// f32 of a padded plane, with room for the last vectors beyond.
     fn plane(&self) -> usize {
-        self.rows.padded() * self.cols.step * self.part
+        (self.planes.plane + RESULTS).next_multiple_of(16)
     }
 
-    /// Writes a plane of the input between its padding, which is there, rows in parts.
+    /// Padded planes that are kept, without the one of zeros after them.
+    fn kept(&self) -> usize {
+        if self.gradient { 1 } else { (self.depth.across - 1) * self.depth.hop + 1 }
+    }
+
+    /// f32 of all planes of a worker.
+    fn room(&self) -> usize {
+        let beyond = self.depth.low > 0 || self.depth.padded() as i64 > self.depth.base as i64 + self.depth.low;
+        self.plane() * (self.kept() + usize::from(beyond))
+    }
+
+    /// A padded plane of a volume, by its number in the padded depth: where the planes are kept, unless it is there, or the one of zeros.
     #[inline(always)]
-    unsafe fn pad(&self, x: *const f32, to: *mut f32) {
-        let (rows, cols) = (self.rows, self.cols);
-        let (step, part) = (cols.step, self.part);
-        let first = cols.low.max(0) as usize;
-        let end = (cols.base as i64 + cols.low).clamp(0, cols.padded() as i64) as usize;
-        let inside = |r: &usize| (0..rows.base as i64).contains(&(*r as i64 - rows.low));
-        for r in (0..rows.padded()).filter(inside).filter(|_| first < end) {
-            let line = to.wrapping_add(r * step * part);
-            // SAFETY: the caller vouches for the plane and for room; what is copied is inside both.
-            unsafe {
-                let from = x.add((r as i64 - rows.low) as usize * cols.base).wrapping_offset(-cols.low as isize);
-                if step == 1 {
-                    copy(from.wrapping_add(first), line.add(first), end - first);
-                    continue;
-                }
-                if step == 2 {
-                    // Both parts at once, so that what is read is adjacent.
-                    let (n, source) = (end - first, from.wrapping_add(first));
-                    let even = line.add(first % 2 * part + first / 2);
-                    let odd = line.add((first + 1) % 2 * part + first.div_ceil(2));
-                    let whole = n / 2 / LANES * LANES;
-                    for k in (0..whole).step_by(LANES) {
-                        let both = source.add(2 * k).cast::<[[f32; 2]; LANES]>().read_unaligned();
-                        even.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[0]));
-                        odd.add(k).cast::<[f32; LANES]>().write_unaligned(both.map(|pair| pair[1]));
+    unsafe fn plane_at(&self, x: *const f32, at: usize, room: *mut f32, held: &mut [usize; KEPT]) -> *const f32 {
+        let source = at as i64 - self.depth.low;
+        if !(0..self.depth.base as i64).contains(&source) {
+            return room.wrapping_add(self.kept() * self.plane());
+        }
+        let slot = at % self.kept();
+        let to = room.wrapping_add(slot * self.plane());
+        if held[slot % KEPT] != at {
+            // SAFETY: the caller vouches for the volume and for room.
+            unsafe { self.planes.write(x.add(source as usize * self.rows.base * self.cols.base), (0, 0), to) };
+            held[slot % KEPT] = at;
+        }
+        to
+    }
+
+    /// The results of one plane, or of those under a window, `N` vectors of `R` rows at a time.
+    #[inline(always)]
+    unsafe fn forward<V: Vector<Elem = f32>, const N: usize, const R: usize>(
+        &self,
+        planes: &[*const f32],
+        kernel: *const f32,
+        y: *mut f32,
+    ) {
+        let (rows, cols, width) = (self.rows, self.cols, self.planes.width);
+        // SAFETY: planes have room for a whole chunk; results are inside their rows.
+        unsafe {
+            for o in (0..rows.along).step_by(R) {
+                // The last rows are computed again with those before them.
+                let o = o.min(rows.along - R);
+                for c in (0..cols.along).step_by(N * V::LANES) {
+                    let mut acc = [[V::splat(0.0); N]; R];
+                    for (plane, kernel) in planes.iter().zip((0..).map(|d| kernel.wrapping_add(d * self.taps.len()))) {
+                        let plane = plane.add(o * width + c);
+                        if R > 1 && rows.across > R && rows.step == 1 && rows.hop == 1 {
+                            self.shared::<V, N, R>(plane, kernel, &mut acc);
+                            continue;
+                        }
+                        for (t, &tap) in self.taps.iter().enumerate() {
+                            let (weight, from) = (V::splat(*kernel.add(t)), plane.add(tap));
+                            for (r, acc) in acc.iter_mut().enumerate() {
+                                for (n, acc) in acc.iter_mut().enumerate() {
+                                    *acc = weight.mul_add(V::load(from.add(r * width + n * V::LANES)), *acc);
+                                }
+                            }
+                        }
                     }
-                    for k in whole..n / 2 {
-                        *even.add(k) = *source.add(2 * k);
-                        *odd.add(k) = *source.add(2 * k + 1);
+                    for (r, acc) in acc.iter().enumerate() {
+                        let to = y.add((o + r) * cols.along + c);
+                        for (n, acc) in acc.iter().enumerate() {
+                            match (cols.along - c).saturating_sub(n * V::LANES) {
+                                0 => {}
+                                left if left < V::LANES => acc.store_first(to.add(n * V::LANES), left),
+                                _ => acc.store(to.add(n * V::LANES)),
+                            }
+                        }
                     }
-                    if n % 2 == 1 {
-                        *even.add(n / 2) = *source.add(n - 1);
-                    }
-                    continue;
-                }
-                for phase in 0..step {
-                    // Elements `phase`, `phase + step`, .. of the padded line, of which some in the middle are the input's.
-                    let begin = first.saturating_sub(phase).div_ceil(step);
-                    let stop = end.saturating_sub(phase).div_ceil(step).max(begin);
-                    let own = line.add(phase * part + begin);
-                    let source = from.wrapping_add(begin * step + phase);
-                    (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(step * k));
                 }
             }
         }
     }
 
-    /// The results of one plane under one window, `N` vectors at a time.
+    /// Adds a plane's part of some rows of results under high windows: what is read is multiplied for all rows that see it.
     #[inline(always)]
-    unsafe fn forward<V: Vector<Elem = f32>, const N: usize>(
+    unsafe fn shared<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
         plane: *const f32,
         kernel: *const f32,
-        y: *mut f32,
+        acc: &mut [[V; N]; R],
     ) {
-        let (rows, cols, places) = (self.rows, self.cols, self.places);
-        let line = cols.step * self.part;
-        // SAFETY: parts have room for a whole chunk; results are inside their row.
+        let (high, wide) = (self.rows.across, self.cols.across);
+        // SAFETY: as for [`Depthwise::forward`].
         unsafe {
-            for o in 0..rows.along {
-                for c in (0..cols.along).step_by(N * V::LANES) {
-                    let mut acc = [V::splat(0.0); N];
-                    for i in 0..rows.across {
-                        let from = plane.add((o * rows.step + i * rows.hop) * line + c);
-                        for j in 0..cols.across {
-                            let w = V::splat(*kernel.add(i * cols.across + j));
-                            let from = from.add(places[j % NARROW]);
-                            for (n, acc) in acc.iter_mut().enumerate() {
-                                *acc = w.mul_add(V::load(from.add(n * V::LANES)), *acc);
+            for p in 0..high + R - 1 {
+                // The row of the window under which result `r` sees this one.
+                let row = |r: usize| p.checked_sub(r).filter(|&i| i < high);
+                let from = plane.add(p * self.planes.width);
+                if p + 1 >= R && p < high {
+                    for j in 0..wide {
+                        let x: [V; N] = std::array::from_fn(|n| V::load(from.add(self.taps[j] + n * V::LANES)));
+                        for (r, acc) in acc.iter_mut().enumerate() {
+                            let w = V::splat(*kernel.add((p - r) * wide + j));
+                            for (acc, &x) in acc.iter_mut().zip(&x) {
+                                *acc = w.mul_add(x, *acc);
                             }
                         }
                     }
-                    let to = y.add(o * cols.along + c);
-                    for (n, acc) in acc.iter().enumerate() {
-                        match (cols.along - c).saturating_sub(n * V::LANES) {
-                            0 => {}
-                            left if left < V::LANES => acc.store_first(to.add(n * V::LANES), left),
-                            _ => acc.store(to.add(n * V::LANES)),
+                    continue;
+                }
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    let Some(i) = row(r) else { continue };
+                    for j in 0..wide {
+                        let w = V::splat(*kernel.add(i * wide + j));
+                        for (n, acc) in acc.iter_mut().enumerate() {
+                            *acc = w.mul_add(V::load(from.add(self.taps[j] + n * V::LANES)), *acc);
                         }
                     }
                 }
@@ -201,22 +208,22 @@ impl Depthwise {
         ct: *const f32,
         sums: &mut [[f64; NARROW]; NARROW],
     ) {
-        let (rows, cols, places) = (self.rows, self.cols, self.places);
-        let line = cols.step * self.part;
+        let (rows, cols, width) = (self.rows, self.cols, self.planes.width);
         for (i, sums) in sums.iter_mut().enumerate().take(rows.across) {
             // SAFETY: inside the cotangent's rows and the padded ones; lanes beyond a row are zero on both sides, whatever the
             // line has there.
             unsafe {
+                let taps: [usize; J] = std::array::from_fn(|j| self.taps[i * cols.across + j]);
                 // Two chains for each sum.
                 let mut acc = [[V::splat(0.0); 2]; J];
                 for o in 0..rows.along {
-                    let from = plane.add((o * rows.step + i * rows.hop) * line);
+                    let from = plane.add(o * width);
                     let row = ct.add(o * cols.along);
                     let mut c = 0;
                     while c + 2 * V::LANES <= cols.along {
                         let (w, x) = (V::load(row.add(c)), V::load(row.add(c + V::LANES)));
                         for j in 0..J {
-                            let at = from.add(places[j] + c);
+                            let at = from.add(taps[j] + c);
                             acc[j][0] = w.mul_add(V::load(at), acc[j][0]);
                             acc[j][1] = x.mul_add(V::load(at.add(V::LANES)), acc[j][1]);
                         }
@@ -226,7 +233,7 @@ impl Depthwise {
                         let n = (cols.along - c).min(V::LANES);
                         let w = V::load_first(row.add(c), n);
                         for j in 0..J {
-                            let v = V::load_first(from.add(places[j] + c), n);
+                            let v = V::load_first(from.add(taps[j] + c), n);
                             acc[j][0] = w.mul_add(v, acc[j][0]);
                         }
                         c += n;
@@ -251,7 +258,7 @@ impl Depthwise {
         }
     }
 
-    /// One unit of work: `ALL` vectors are as many results as are computed at a time, `HALF` those of short rows.
+    /// One unit of work: `ALL` vectors are as many results of a row as are computed at a time, `HALF` those of short rows.
     #[inline(always)]
     unsafe fn unit<V: Vector<Elem = f32>, const ALL: usize, const HALF: usize>(
         &self,
@@ -267,41 +274,84 @@ impl Depthwise {
         unsafe {
             let from = x.add(image * g.image + group * g.group);
             if self.gradient {
-                let mut all = [[[0f64; NARROW]; NARROW]; GRADIENTS];
-                for f in 0..g.features {
-                    self.pad(from.add(f * g.plane), room);
-                    for (o, sums) in all.iter_mut().enumerate().take(g.outs) {
-                        let ct = kernel.add(((group * g.outs + o) * g.features + f) * g.window);
-                        match self.cols.across {
-                            1 => self.gradient::<V, 1>(room, ct, sums),
-                            2 => self.gradient::<V, 2>(room, ct, sums),
-                            3 => self.gradient::<V, 3>(room, ct, sums),
-                            4 => self.gradient::<V, 4>(room, ct, sums),
-                            5 => self.gradient::<V, 5>(room, ct, sums),
-                            6 => self.gradient::<V, 6>(room, ct, sums),
-                            7 => self.gradient::<V, 7>(room, ct, sums),
-                            _ => self.gradient::<V, NARROW>(room, ct, sums),
-                        }
-                    }
-                }
-                let to = y.add(unit * g.outs * g.positions);
-                for (o, sums) in all.iter().enumerate().take(g.outs) {
-                    for i in 0..self.rows.across {
-                        for j in 0..self.cols.across {
-                            *to.add(o * g.positions + i * self.cols.across + j) = sums[i][j] as f32;
-                        }
-                    }
-                }
-                return;
+                return self.unit_gradient::<V>(unit, group, from, kernel, y, room);
             }
-            self.pad(from, room);
-            for o in 0..g.outs {
-                let feature = group * g.outs + o;
-                let to = y.add((image * g.groups * g.outs + feature) * g.positions);
-                let kernel = kernel.add(feature * g.window);
-                match self.cols.along {
-                    0..=LANES => self.forward::<V, HALF>(room, kernel, to),
-                    _ => self.forward::<V, ALL>(room, kernel, to),
+            let mut held = [usize::MAX; KEPT];
+            let results = self.rows.along * self.cols.along;
+            for z in 0..self.depth.along {
+                let mut planes = [room.cast_const(); NARROW];
+                for (d, plane) in planes.iter_mut().enumerate().take(self.depth.across) {
+                    *plane = self.plane_at(from, z * self.depth.step + d * self.depth.hop, room, &mut held);
+                }
+                let planes = &planes[..self.depth.across];
+                for o in 0..g.outs {
+                    let feature = group * g.outs + o;
+                    let to = y.add((image * g.groups * g.outs + feature) * g.positions + z * results);
+                    let kernel = kernel.add(feature * g.window);
+                    // As many rows as registers hold sums of.
+                    match (self.cols.along <= V::LANES * HALF, self.rows.along) {
+                        (true, 4..) => self.forward::<V, HALF, 4>(planes, kernel, to),
+                        (true, 2..) => self.forward::<V, HALF, 2>(planes, kernel, to),
+                        (true, _) => self.forward::<V, HALF, 1>(planes, kernel, to),
+                        (false, 4..) if V::LANES == LANES => self.forward::<V, ALL, 4>(planes, kernel, to),
+                        (false, 2..) => self.forward::<V, ALL, 2>(planes, kernel, to),
+                        (false, _) => self.forward::<V, ALL, 1>(planes, kernel, to),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The kernel's gradient of one group.
+    #[inline(always)]
+    unsafe fn unit_gradient<V: Vector<Elem = f32>>(
+        &self,
+        unit: usize,
+        group: usize,
+        x: *const f32,
+        ct: *const f32,
+        y: *mut f32,
+        room: *mut f32,
+    ) {
+        let g = &self.g;
+        let (depth, plane) = (self.depth, self.rows.along * self.cols.along);
+        // SAFETY: as for [`Depthwise::unit`].
+        unsafe {
+            let mut all = [[[[0f64; NARROW]; NARROW]; NARROW]; GRADIENTS];
+            for f in 0..g.features {
+                let mut held = [usize::MAX; KEPT];
+                for at in 0..depth.padded() {
+                    // Elements of the kernel that meet this plane under some plane of the cotangent.
+                    let under = |d: usize| at.checked_sub(d * depth.hop).filter(|z| z.is_multiple_of(depth.step));
+                    let under = |d: usize| under(d).map(|z| z / depth.step).filter(|&z| z < depth.along);
+                    if (0..depth.across).all(|d| under(d).is_none()) {
+                        continue;
+                    }
+                    let padded = self.plane_at(x.add(f * g.plane), at, room, &mut held);
+                    for (o, sums) in all.iter_mut().enumerate().take(g.outs) {
+                        let ct = ct.add(((group * g.outs + o) * g.features + f) * g.window);
+                        for (d, sums) in sums.iter_mut().enumerate().take(depth.across) {
+                            let Some(z) = under(d) else { continue };
+                            let ct = ct.add(z * plane);
+                            match self.cols.across {
+                                1 => self.gradient::<V, 1>(padded, ct, sums),
+                                2 => self.gradient::<V, 2>(padded, ct, sums),
+                                3 => self.gradient::<V, 3>(padded, ct, sums),
+                                4 => self.gradient::<V, 4>(padded, ct, sums),
+                                5 => self.gradient::<V, 5>(padded, ct, sums),
+                                6 => self.gradient::<V, 6>(padded, ct, sums),
+                                7 => self.gradient::<V, 7>(padded, ct, sums),
+                                _ => self.gradient::<V, NARROW>(padded, ct, sums),
+                            }
+                        }
+                    }
+                }
+            }
+            let mut to = y.add(unit * g.outs * g.positions);
+            for sums in all.iter().take(g.outs).flat_map(|sums| sums.iter().take(depth.across)) {
+                for sum in sums.iter().take(self.rows.across).flat_map(|sums| sums.iter().take(self.cols.across)) {
+                    *to = *sum as f32;
+                    to = to.add(1);
                 }
             }
         }
@@ -314,6 +364,14 @@ impl Depthwise {
         unsafe { self.unit::<std::arch::x86_64::__m256, 4, 2>(unit, x, kernel, y, room) }
     }
 
+    /// Rows that half a vector of AVX-512 holds.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn unit_short(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unit::<std::arch::x86_64::__m256, 1, 1>(unit, x, kernel, y, room) }
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
     unsafe fn unit_avx512(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
@@ -324,7 +382,7 @@ impl Depthwise {
 
 impl Routine for Depthwise {
     fn scratch_bytes(&self) -> usize {
-        (self.plane() * 4).next_multiple_of(64) * self.threads
+        self.room() * 4 * self.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
@@ -334,13 +392,18 @@ impl Routine for Depthwise {
         let units = g.images * g.groups;
         let work = units * g.window * g.positions * g.outs * if self.gradient { g.features } else { 1 };
         in_ranges(pool, units, work, &|range: Range<usize>, worker| {
-            let room = scratch.at(worker * (self.plane() * 4).next_multiple_of(64)).cast::<f32>();
-            // SAFETY: room is this worker's. What stands around a plane stays as it is from one to the next.
-            unsafe { std::ptr::write_bytes(room, 0, self.plane()) };
+            let room = scratch.at(worker * self.room() * 4).cast::<f32>();
+            let zeros = self.kept() * self.plane();
+            // SAFETY: room is this worker's.
+            unsafe { std::ptr::write_bytes(room.add(zeros), 0, self.room() - zeros) };
             for unit in range {
                 // SAFETY: operands are those the routine was prepared for; room is this worker's, results this unit's.
                 unsafe {
                     match self.isa {
+                        #[cfg(target_arch = "x86_64")]
+                        Isa::Avx512 | Isa::Avx2 if self.cols.along <= LANES / 2 && !self.gradient => {
+                            self.unit_short(unit, x.at(0), kernel.at(0), y.at(0), room)
+                        }
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx512 => self.unit_avx512(unit, x.at(0), kernel.at(0), y.at(0), room),
                         #[cfg(target_arch = "x86_64")]

@@ -168,9 +168,10 @@ unsafe fn narrowed(from: *const f32, to: *mut bf16, n: usize) {
     }
 }
 
-/// Whether vectors waste little: writing windows out costs about as much as eight more features, a few lanes that are wasted don't.
-fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize) -> bool {
-    vectors * lanes * outs <= positions * (outs + outs / 16 + 8)
+/// Whether vectors waste little: writing windows out costs about as much as eight more features, and more of them where lines are short, since it
+/// goes line by line; a few lanes that are wasted don't.
+fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usize) -> bool {
+    vectors * lanes * outs <= positions * (outs + outs / 16 + (224 / line.max(1)).max(8))
 }
 
 /// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
@@ -182,7 +183,7 @@ pub(super) fn suits([lines, cols]: [usize; 2], window: usize, outs: usize, isa: 
     let count = |along| places(along, [lines, cols], width, cols, lanes).all.len();
     let ways = [Along::Lines, Along::Halves, Along::Plane];
     let least = ways.into_iter().map(count).min().unwrap_or(0);
-    lines * cols >= POSITIONS && outs > 1 && worth(least, lanes, lines * cols, outs)
+    lines * cols >= POSITIONS && outs > 1 && worth(least, lanes, lines * cols, outs, cols)
 }
 
 /// The convolution, where its windows are narrower than the results and vectors of positions waste little.
@@ -220,7 +221,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let count = |along| places(along, size, width, across.along, lanes).all.len();
     let ways = if in_place { &[Along::Lines][..] } else { &[Along::Lines, Along::Halves, Along::Plane] };
     let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
-    if !worth(vectors, lanes, g.positions, g.outs) {
+    if !worth(vectors, lanes, g.positions, g.outs, across.along) {
         return None;
     }
     // Parts of what the cache holds, and as many as threads want.

@@ -14,7 +14,7 @@ use ir::{DType, Type};
 use std::ops::Range;
 
 /// Spatial axes that this knows.
-const AXES: usize = 2;
+const AXES: usize = 3;
 
 /// The elements of a window that results `spread·q + r` meet elements of the input under.
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ pub(super) fn prepare(
     if !suits {
         return None;
     }
-    // Two axes; a missing one is of size 1.
+    // Three axes; a missing one is of size 1.
     let at = |f: &dyn Fn(usize) -> usize, otherwise: usize| -> [usize; AXES] {
         std::array::from_fn(|i| if i + rank >= AXES { f(i + rank - AXES) } else { otherwise })
     };
@@ -104,31 +104,31 @@ pub(super) fn prepare(
     let count = at(&|a| y.shape[2 + a], 1);
     let part: [usize; AXES] = std::array::from_fn(|i| count[i].div_ceil(spread[i]));
     let mut phases = vec![];
-    for r0 in 0..spread[0] {
-        for r1 in 0..spread[1] {
-            let mut taps = [Taps::ONE; AXES];
-            let mut sub = Conv { windows: w.clone(), ..conv.clone() };
-            let (mut kernel, mut result) = (k.shape.clone(), y.shape.clone());
-            for (i, r) in [r0, r1].into_iter().enumerate() {
-                let Some(a) = (i + rank).checked_sub(AXES) else { continue };
-                let own = Taps::of(r, window[i], spread[i], w.window_dilation[a], w.low[a]);
-                taps[i] = own;
-                let seen = (own.count as i64 - 1) * own.dilation as i64;
-                sub.windows.base_dilation[a] = 1;
-                sub.windows.window_dilation[a] = own.dilation;
-                sub.windows.low[a] = -own.at;
-                sub.windows.high[a] = part[i] as i64 - x.shape[2 + a] as i64 + own.at + seen;
-                (kernel[2 + a], result[2 + a]) = (own.count, part[i]);
-            }
-            let routine = match taps.iter().any(|t| t.count == 0) {
-                true => None,
-                false => {
-                    let args = [x.clone(), Type::new(k.dtype, &kernel)];
-                    Some(plain(&sub, &args, &[Type::new(dtype, &result)])?)
-                }
-            };
-            phases.push(Phase { taps, routine });
+    let all: usize = spread.iter().product();
+    for phase in 0..all {
+        let phase = [phase / (spread[1] * spread[2]), phase / spread[2] % spread[1], phase % spread[2]];
+        let mut taps = [Taps::ONE; AXES];
+        let mut sub = Conv { windows: w.clone(), ..conv.clone() };
+        let (mut kernel, mut result) = (k.shape.clone(), y.shape.clone());
+        for (i, r) in phase.into_iter().enumerate() {
+            let Some(a) = (i + rank).checked_sub(AXES) else { continue };
+            let own = Taps::of(r, window[i], spread[i], w.window_dilation[a], w.low[a]);
+            taps[i] = own;
+            let seen = (own.count as i64 - 1) * own.dilation as i64;
+            sub.windows.base_dilation[a] = 1;
+            sub.windows.window_dilation[a] = own.dilation;
+            sub.windows.low[a] = -own.at;
+            sub.windows.high[a] = part[i] as i64 - x.shape[2 + a] as i64 + own.at + seen;
+            (kernel[2 + a], result[2 + a]) = (own.count, part[i]);
         }
+        let routine = match taps.iter().any(|t| t.count == 0) {
+            true => None,
+            false => {
+                let args = [x.clone(), Type::new(k.dtype, &kernel)];
+                Some(plain(&sub, &args, &[Type::new(dtype, &result)])?)
+            }
+        };
+        phases.push(Phase { taps, routine });
     }
     Some(Box::new(Phased {
         phases,
@@ -147,11 +147,11 @@ pub(super) fn prepare(
 impl Phased {
     /// Bytes of one phase's results.
     fn result(&self) -> usize {
-        (self.planes * self.part[0] * self.part[1] * self.dtype.size()).next_multiple_of(64)
+        (self.planes * self.part.iter().product::<usize>() * self.dtype.size()).next_multiple_of(64)
     }
 
     fn kernel(&self) -> usize {
-        (self.rows * self.window[0] * self.window[1] * self.dtype.size()).next_multiple_of(64)
+        (self.rows * self.window.iter().product::<usize>() * self.dtype.size()).next_multiple_of(64)
     }
 
     /// # Safety
@@ -176,8 +176,9 @@ impl Phased {
             }
         }
         let (y, from) = (Raw(outs[0].cast::<T>()), Raw(results));
-        let [rows, cols] = self.count;
-        in_ranges(pool, self.planes * rows, self.planes * rows * cols, &|range: Range<usize>, _| {
+        let [depth, rows, cols] = self.count;
+        let lines = self.planes * depth * rows;
+        in_ranges(pool, lines, lines * cols, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
@@ -200,12 +201,14 @@ impl Phased {
     #[inline(always)]
     unsafe fn lines<T: Copy + Default>(&self, from: *const u8, y: *mut T, range: Range<usize>) {
         const LANES: usize = 8;
-        let [rows, cols] = self.count;
-        let [d0, d1] = self.spread;
+        let [depth, rows, cols] = self.count;
+        let [d, d0, d1] = self.spread;
         let each = self.result();
         let (mut plane, mut row) = (range.start / rows, range.start % rows);
         for line in range {
-            let (phases, place) = (row % d0 * d1, (plane * self.part[0] + row / d0) * self.part[1]);
+            let (image, z) = (plane / depth, plane % depth);
+            let phases = (z % d * d0 + row % d0) * d1;
+            let place = ((image * self.part[0] + z / d) * self.part[1] + row / d0) * self.part[2];
             let there = |r: usize| self.phases[phases + r].routine.is_some();
             let phase = |r: usize| from.wrapping_add((phases + r) * each).cast::<T>().wrapping_add(place);
             // SAFETY: inside the phases' results; the line is this range's own.
@@ -239,10 +242,11 @@ impl Phased {
     }
 
     /// A phase's part of the kernel.
-    unsafe fn pick<T: Copy>(&self, from: *const T, to: *mut T, [down, across]: [Taps; AXES]) {
-        let [w0, w1] = self.window;
+    unsafe fn pick<T: Copy>(&self, from: *const T, to: *mut T, [deep, down, across]: [Taps; AXES]) {
+        let [w, w0, w1] = self.window;
         let mut at = 0;
-        for row in 0..self.rows {
+        for i in 0..self.rows * deep.count {
+            let row = i / deep.count * w + deep.first + i % deep.count * deep.step;
             for i in 0..down.count {
                 for j in 0..across.count {
                     let (i, j) = (down.first + i * down.step, across.first + j * across.step);
@@ -262,7 +266,7 @@ impl Routine for Phased {
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let n = self.rows * self.window[0] * self.window[1];
+        let n = self.rows * self.window.iter().product::<usize>();
         // SAFETY: the caller's promise.
         unsafe {
             let finite = match self.dtype {

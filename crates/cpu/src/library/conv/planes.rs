@@ -61,7 +61,8 @@ impl Line {
 pub(super) struct Planes {
     rows: Line,
     cols: Line,
-    /// Elements of a line of a part, of a part, and from one feature to the next.
+    /// Elements of a line of a part that are written; of a line, of a part, and from one feature to the next.
+    filled: usize,
     pub(super) width: usize,
     part: usize,
     pub(super) plane: usize,
@@ -91,7 +92,16 @@ fn shuffles(part: usize, step: usize) -> [[i32; LANES]; SHUFFLED - 1] {
 
 impl Planes {
     pub(super) fn new(rows: Line, cols: Line, isa: Isa) -> Planes {
-        let (width, height) = (cols.part(), rows.part());
+        Planes::spaced(rows, cols, cols.part(), isa)
+    }
+
+    /// Planes whose lines begin where cache lines do: fewer vectors are read from two of them.
+    pub(super) fn aligned(rows: Line, cols: Line, isa: Isa) -> Planes {
+        Planes::spaced(rows, cols, cols.part().next_multiple_of(16), isa)
+    }
+
+    fn spaced(rows: Line, cols: Line, width: usize, isa: Isa) -> Planes {
+        let height = rows.part();
         let part = width * height;
         let plane = rows.step * cols.step * part;
         // Planes a power of two apart would share few sets of the cache.
@@ -105,6 +115,7 @@ impl Planes {
         Planes {
             rows,
             cols,
+            filled: cols.part(),
             width,
             part,
             plane,
@@ -147,13 +158,13 @@ impl Planes {
             }
             // SAFETY: the caller's promise, and the machine has the instruction set.
             unsafe {
-                if self.isa == Isa::Avx512 && self.cols.step <= 2 && self.width <= MASKED {
+                if self.isa == Isa::Avx512 && self.cols.step <= 2 && self.filled <= MASKED {
                     return self.write_masked(x, at, to);
                 }
-                if self.isa == Isa::Avx512 && self.width <= MASKED && !self.lanes.is_empty() {
+                if self.isa == Isa::Avx512 && self.filled <= MASKED && !self.lanes.is_empty() {
                     return self.write_shuffled(x, at, to);
                 }
-                if self.isa != Isa::Portable && self.cols.step == 1 && self.width <= MASKED {
+                if self.isa != Isa::Portable && self.cols.step == 1 && self.filled <= MASKED {
                     return self.write_vectors(x, at, to);
                 }
                 if self.isa != Isa::Portable {
@@ -183,13 +194,13 @@ impl Planes {
             let end = (cols.base as i64 - place).clamp(begin as i64, LANES as i64) as u32;
             (((1u32 << end) - 1) & !((1u32 << begin) - 1)) as __mmask16
         };
-        let vectors = self.width.div_ceil(LANES);
+        let vectors = self.filled.div_ceil(LANES);
         let mut reads = [[0; 2]; MASKED / LANES];
         let mut writes = [0; MASKED / LANES];
         for v in 0..vectors {
             let place = left + (v * LANES * step) as i64;
             reads[v] = [inside(place), inside(place + LANES as i64)];
-            writes[v] = (((1u32 << (self.width - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
+            writes[v] = (((1u32 << (self.filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
         }
         let parts = [self.met[1][0], step == 2 && self.met[1][step - 1]];
         // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
@@ -242,11 +253,11 @@ impl Planes {
         };
         // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
         unsafe {
-            for v in 0..self.width.div_ceil(LANES) {
+            for v in 0..self.filled.div_ceil(LANES) {
                 let place = left + (v * LANES * step) as i64;
                 let reads: [_; SHUFFLED] =
                     std::array::from_fn(|i| if i < step { inside(place + (i * LANES) as i64) } else { 0 });
-                let write = (((1u32 << (self.width - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
+                let write = (((1u32 << (self.filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
                 for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
                     let source = first + r as i64;
                     let there = (0..rows.base as i64).contains(&source);
@@ -289,7 +300,7 @@ impl Planes {
             let [begin, end] = [begin, end].map(|x| _mm256_set1_epi32(x.clamp(0, LANES as i64) as i32));
             _mm256_andnot_si256(_mm256_cmpgt_epi32(begin, lane), _mm256_cmpgt_epi32(end, lane))
         };
-        let vectors = self.width.div_ceil(LANES);
+        let vectors = self.filled.div_ceil(LANES);
         let mut reads = [_mm256_setzero_si256(); MASKED / LANES];
         for (v, read) in reads.iter_mut().enumerate().take(vectors) {
             let place = left + (v * LANES) as i64;
@@ -311,7 +322,7 @@ impl Planes {
                     if at + LANES <= self.part {
                         _mm256_storeu_ps(part.add(at), own);
                     } else {
-                        _mm256_maskstore_ps(part.add(at), lanes(0, (self.width - v * LANES) as i64), own);
+                        _mm256_maskstore_ps(part.add(at), lanes(0, (self.filled - v * LANES) as i64), own);
                     }
                 }
             }
@@ -363,7 +374,8 @@ impl Planes {
         let left = (col * step) as i64 - cols.low;
         // Elements of a part of a line that are inside the input: from how many on, and up to which.
         let inside = |part: usize| {
-            let steps = |far: i64| (far + step as i64 - 1).div_euclid(step as i64).clamp(0, self.width as i64) as usize;
+            let steps =
+                |far: i64| (far + step as i64 - 1).div_euclid(step as i64).clamp(0, self.filled as i64) as usize;
             let place = left + part as i64;
             let begin = steps(-place);
             (place, begin, steps(cols.base as i64 - place).max(begin))
@@ -379,13 +391,13 @@ impl Planes {
                 unsafe {
                     let line = line.add(part * self.part);
                     if !there || begin == end {
-                        fill(line, self.width);
+                        fill(line, self.filled);
                         continue;
                     }
                     fill(line, begin);
                     let from = source * cols.base as i64 + place + (begin * step) as i64;
                     put(from as isize, line.add(begin), end - begin);
-                    fill(line.add(end), self.width - end);
+                    fill(line.add(end), self.filled - end);
                 }
             }
         }

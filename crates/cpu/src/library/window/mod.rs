@@ -35,6 +35,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             sliding::BLOCK,
             "windows along a row: beyond, they are reduced in several blocks",
         ),
+        Threshold::new(
+            "window.flat",
+            sliding::FLAT,
+            "elements of a row: up to here rows of small planes are reduced as one",
+        ),
         Threshold::new("window.low", sliding::LOW, "rows of a window: up to here sums are taken down the rows first"),
     ]
 }
@@ -228,6 +233,14 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
         let scratch = Raw(scratch);
         if let (Some(s), true) = (&self.sliding, F::JOINS) {
+            if !F::ANY_ORDER && s.is_flat() {
+                in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
+                    let own = scratch.at(worker * s.scratch().next_multiple_of(64));
+                    // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
+                    unsafe { s.flat::<T, F>(planes, (x.at(0), y.at(0)), self.identity, own) };
+                });
+                return Ok(());
+            }
             in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
                 let own = scratch.at(worker * s.scratch().next_multiple_of(64));
                 for plane in planes {
@@ -282,6 +295,8 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
 /// A gather or scatter at windows' extrema.
 struct Extrema<T: Element, const SCATTER: bool> {
     frame: Box<Frame>,
+    /// Where planes are small and a key and its place are one number.
+    flat: Option<Box<sliding::Sliding>>,
     max: bool,
     /// Leading axes along which nothing slides, and the elements of keys and results below them.
     plain: usize,
@@ -302,9 +317,11 @@ pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Op
 fn extrema<const SCATTER: bool>(frame: Box<Frame>, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
     let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
     let base = args[0].numel() / plain.max(1);
+    let flat = sliding::Sliding::new(&frame).filter(|s| s.is_flat() && args[0].dtype.size() <= 4);
+    let flat = flat.filter(|_| frame.halves.is_none()).map(Box::new);
     if args[0].dtype == args[1].dtype && base < winners::NONE as usize {
         return by_dtype!(args[0].dtype, T => {
-            Box::new(Extrema::<T, SCATTER> { frame, max, plain, base, element: PhantomData }) as Box<dyn Routine>
+            Box::new(Extrema::<T, SCATTER> { frame, flat, max, plain, base, element: PhantomData }) as Box<dyn Routine>
         });
     }
     None
@@ -312,7 +329,8 @@ fn extrema<const SCATTER: bool>(frame: Box<Frame>, max: bool, args: &[Type]) -> 
 
 impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
     fn scratch_bytes(&self) -> usize {
-        (self.frame.last.count * 12).next_multiple_of(64) * self.frame.threads
+        let own = self.flat.as_ref().map_or(self.frame.last.count * 12, |s| s.scratch());
+        own.next_multiple_of(64) * self.frame.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
@@ -320,6 +338,28 @@ impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
         let args = Pointers(args);
         let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
         let n = frame.last.count;
+        if let Some(s) = &self.flat {
+            let (plane, windows) = s.sizes();
+            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
+                let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<T>());
+                let own = scratch.at(worker * s.scratch().next_multiple_of(64));
+                if SCATTER {
+                    for i in planes.start * plane..planes.end * plane {
+                        // SAFETY: the range's own part of the result.
+                        unsafe { *y.at(i) = T::rounded(T::zero()) };
+                    }
+                }
+                let first = planes.start * windows;
+                // SAFETY: planes are inside the keys, scratch the worker's; a winner is inside its plane, results are the range's own.
+                unsafe {
+                    s.winners::<T>(planes, keys, self.max, own, |window, at| match SCATTER {
+                        true => *y.at(at) = (*y.at(at)).add(*x.add(first + window)),
+                        false => *y.at(first + window) = *x.add(at),
+                    });
+                }
+            });
+            return Ok(());
+        }
         // Windows of one block never meet the base of another.
         let blocks = if SCATTER { self.plain } else { frame.lines };
         let lines_each = if SCATTER { frame.lines / self.plain.max(1) } else { 1 };

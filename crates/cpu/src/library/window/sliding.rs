@@ -3,9 +3,10 @@
 //! A reduction of windows is one of rows of windows, so each row of the base is reduced along the last axis once, and results
 //! take those of as many rows as a window has. Along the axis, runs of 1, 2, 4, .. elements are made of each other, and a window of the
 //! few that its length is made of: the elements are taken in order, in another grouping. Sums, whose order is free, of low windows are
-//! taken down the rows first: that keeps one line of them, and no plane.
+//! taken down the rows first: that keeps one line of them, and no plane. Of small planes without padding, rows are too short for loops of their
+//! own: some planes are one line, along which windows are reduced first by columns, then by rows, those that reach into the next row for nothing.
 
-use super::super::element::{Element, Fold};
+use super::super::element::{Element, Fold, Max};
 use super::Frame;
 
 /// Bytes of reduced rows of one plane.
@@ -14,6 +15,10 @@ pub(super) const PLANE_BYTES: usize = 1 << 20;
 pub(super) const BLOCK: usize = 512;
 /// Rows of a window up to which sums are taken down the rows first.
 pub(super) const LOW: usize = 16;
+/// Elements of a row up to which rows of small planes are reduced as one line.
+pub(super) const FLAT: usize = 32;
+/// Elements of planes that are such a line.
+const AREA: usize = 1 << 10;
 /// Rows that are read together, and elements along them.
 const TOGETHER: usize = 4;
 
@@ -50,7 +55,130 @@ impl Sliding {
 
     /// Bytes that a worker needs: the reduced rows of a plane, two padded rows, and a row of states.
     pub(super) fn scratch(&self) -> usize {
+        if self.is_flat() {
+            return 2 * AREA * 8;
+        }
         ((self.rows.base + 1) * self.cols.count + 2 * self.padded) * 8 + 64
+    }
+
+    /// Whether planes are small and nothing is padded.
+    pub(super) fn is_flat(&self) -> bool {
+        let inside = |a: &super::Axis| a.low == 0 && (a.count - 1) * a.stride as usize + a.window <= a.base;
+        let small = self.cols.base <= FLAT && self.rows.base * self.cols.base <= AREA;
+        small && inside(&self.rows) && inside(&self.cols)
+    }
+
+    /// Elements of a plane of the base, and windows of it.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.rows.base * self.cols.base, self.rows.count * self.cols.count)
+    }
+
+    /// Calls `f` with each window of some small planes, and where in the base its first extremum is.
+    ///
+    /// # Safety
+    /// `x` is good for the base, of elements of four bytes at most, and `scratch` for [`Sliding::scratch`].
+    pub(super) unsafe fn winners<T: Element>(
+        &self,
+        planes: std::ops::Range<usize>,
+        x: *const T,
+        max: bool,
+        scratch: *mut u8,
+        mut f: impl FnMut(usize, usize),
+    ) {
+        let (plane, windows) = self.sizes();
+        let mut window = 0;
+        for first in planes.clone().step_by(AREA / plane) {
+            let count = (AREA / plane).min(planes.end - first);
+            let mut found = [0u64; AREA];
+            // SAFETY: the caller's promise; there is no such frame without AVX2, and a plane has no fewer elements than windows.
+            unsafe {
+                let room = std::slice::from_raw_parts_mut(scratch.cast::<u64>(), 2 * AREA);
+                let (keys, done) = room.split_at_mut(AREA);
+                ranked(std::slice::from_raw_parts(x.add(first * plane), count * plane), max, keys);
+                self.windows::<u64, Max>(count, keys, done, found.as_mut_ptr());
+            }
+            for key in &found[..count * windows] {
+                f(window, first * plane + !(*key as u32) as usize);
+                window += 1;
+            }
+        }
+    }
+
+    /// The results of some planes, as many as a line holds at a time.
+    ///
+    /// # Safety
+    /// As for [`Sliding::reduce`].
+    pub(super) unsafe fn flat<T: Element, F: Fold<T>>(
+        &self,
+        planes: std::ops::Range<usize>,
+        (x, y): (*const T, *mut T),
+        identity: T,
+        scratch: *mut u8,
+    ) {
+        let plane = self.rows.base * self.cols.base;
+        for first in planes.clone().step_by(AREA / plane) {
+            let count = (AREA / plane).min(planes.end - first);
+            let x = x.wrapping_add(first * plane);
+            let y = y.wrapping_add(first * self.rows.count * self.cols.count);
+            // SAFETY: the caller's promise; there is no such frame without AVX2.
+            unsafe { self.flat_planes::<T, F>(count, x, y, F::start(identity), scratch.cast()) };
+        }
+    }
+
+    /// The results of so many planes.
+    ///
+    /// # Safety
+    /// `x` and `y` are good for so many planes, `scratch` for two lines of their states.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn flat_planes<T: Element, F: Fold<T>>(
+        &self,
+        planes: usize,
+        x: *const T,
+        y: *mut T,
+        start: F::State,
+        scratch: *mut F::State,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let run = std::slice::from_raw_parts_mut(scratch, AREA);
+            let done = std::slice::from_raw_parts_mut(scratch.add(AREA), AREA);
+            down::<T, F, 1>([x], 0, start, true, &mut run[..planes * self.rows.base * self.cols.base]);
+            self.windows::<T, F>(planes, run, done, y);
+        }
+    }
+
+    /// Results of so many small planes from those of single elements.
+    ///
+    /// # Safety
+    /// `y` is good for them; the machine has the vectors.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn windows<T: Element, F: Fold<T>>(
+        &self,
+        planes: usize,
+        run: &mut [F::State],
+        done: &mut [F::State],
+        y: *mut T,
+    ) {
+        let (rows, cols) = (self.rows, self.cols);
+        let (plane, n) = (rows.base * cols.base, planes * rows.base * cols.base);
+        let run = &mut run[..n];
+        // SAFETY: the caller's promise; windows are inside their planes.
+        unsafe {
+            let along = n - (cols.window - 1);
+            double_up::<T, F>(run, &mut done[..along], cols.window, 1);
+            let down = along - (rows.window - 1) * cols.base;
+            double_up::<T, F>(&mut done[..along], &mut run[..down], rows.window, cols.base);
+            let mut to = y;
+            for p in 0..planes {
+                for o in 0..rows.count {
+                    let line = run.as_ptr().add(p * plane + o * rows.stride as usize * cols.base);
+                    for c in 0..cols.count {
+                        *to = F::result(*line.add(c * cols.stride as usize));
+                        to = to.add(1);
+                    }
+                }
+            }
+        }
     }
 
     /// The results of one plane.
@@ -93,7 +221,7 @@ impl Sliding {
                     if fresh {
                         states.copy_from_slice(line);
                     } else {
-                        states.iter_mut().zip(line).for_each(|(s, &v)| *s = F::join(*s, v));
+                        joined::<T, F>(states.as_ptr(), line.as_ptr(), states.as_mut_ptr(), line.len());
                     }
                     fresh = false;
                 }
@@ -211,7 +339,7 @@ impl Sliding {
                 2 => few::<T, F, F::State, 2>(run, &mut done[..n], &|s| s),
                 3 => few::<T, F, F::State, 3>(run, &mut done[..n], &|s| s),
                 4 => few::<T, F, F::State, 4>(run, &mut done[..n], &|s| s),
-                _ => double_up::<T, F>(run, &mut done[..n], window),
+                _ => double_up::<T, F>(run, &mut done[..n], window, 1),
             }
         }
         // Every second one by groups.
@@ -334,21 +462,22 @@ unsafe fn few<T: Element, F: Fold<T>, R, const N: usize>(
     }
 }
 
-/// Reductions of windows, one from each element on, of runs of 1, 2, 4, .. elements.
+/// Reductions of windows, one from each element on, of runs of 1, 2, 4, .. elements that are `apart`.
 ///
 /// # Safety
 /// The machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn double_up<T: Element, F: Fold<T>>(run: &mut [F::State], done: &mut [F::State], window: usize) {
+unsafe fn double_up<T: Element, F: Fold<T>>(run: &mut [F::State], done: &mut [F::State], window: usize, apart: usize) {
     // `run[i]` is of `size` elements from i on, `done[i]` of those that are taken.
     let (mut size, mut taken, mut left) = (1, 0, window);
     let n = done.len();
     loop {
         if left & 1 == 1 {
-            let from = &run[taken..][..n];
+            let from = &run[taken * apart..][..n];
             match taken {
                 0 => done.copy_from_slice(from),
-                _ => done.iter_mut().zip(from).for_each(|(d, &r)| *d = F::join(*d, r)),
+                // SAFETY: both are there.
+                _ => unsafe { joined::<T, F>(done.as_ptr(), from.as_ptr(), done.as_mut_ptr(), n) },
             }
             taken += size;
         }
@@ -357,33 +486,58 @@ unsafe fn double_up<T: Element, F: Fold<T>>(run: &mut [F::State], done: &mut [F:
             return;
         }
         // SAFETY: the caller's promise.
-        unsafe { double::<T, F>(run, size) };
+        unsafe { double::<T, F>(run, size, apart) };
         size *= 2;
     }
 }
 
-/// Makes runs twice as long: of what begins at an element, and what begins `size` elements later.
+/// Makes runs of `size` elements that are `apart` twice as long: of what begins at an element, and what begins so many later.
 ///
 /// # Safety
 /// The machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[inline(never)]
-unsafe fn double<T: Element, F: Fold<T>>(run: &mut [F::State], size: usize) {
-    let n = run.len() + 1 - 2 * size;
+unsafe fn double<T: Element, F: Fold<T>>(run: &mut [F::State], size: usize, apart: usize) {
+    let n = run.len() - (2 * size - 1) * apart;
+    let size = size * apart;
     let at = run.as_mut_ptr();
+    // SAFETY: `n + size` elements are there.
+    unsafe { joined::<T, F>(at, at.wrapping_add(size), at, n) }
+}
+
+/// Joins states with others, to where the first are: a function of its own, which doesn't know that, or only those that change would be
+/// written, by masks, which takes some processors ten times as long.
+///
+/// # Safety
+/// So many states are at each place; others lie behind those that they are joined with, or elsewhere. The machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[inline(never)]
+unsafe fn joined<T: Element, F: Fold<T>>(a: *const F::State, b: *const F::State, to: *mut F::State, n: usize) {
     let whole = n / AT_ONCE * AT_ONCE;
-    // SAFETY: `n + size` elements are there. Each is read before it is written.
+    // SAFETY: the caller's promise. Each is read before it is written.
     unsafe {
-        let mut i = 0;
-        while i < whole {
-            let mut a = at.add(i).cast::<[F::State; AT_ONCE]>().read();
-            let b = at.add(i + size).cast::<[F::State; AT_ONCE]>().read();
-            for (a, b) in a.iter_mut().zip(b) {
-                *a = F::join(*a, b);
+        for i in (0..whole).step_by(AT_ONCE) {
+            let mut s = a.add(i).cast::<[F::State; AT_ONCE]>().read();
+            let other = b.add(i).cast::<[F::State; AT_ONCE]>().read();
+            for (s, other) in s.iter_mut().zip(other) {
+                *s = F::join(*s, other);
             }
-            at.add(i).cast::<[F::State; AT_ONCE]>().write(a);
-            i += AT_ONCE;
+            to.add(i).cast::<[F::State; AT_ONCE]>().write(s);
         }
-        (whole..n).for_each(|i| *at.add(i) = F::join(*at.add(i), *at.add(i + size)));
+        (whole..n).for_each(|i| *to.add(i) = F::join(*a.add(i), *b.add(i)));
+    }
+}
+
+/// Numbers that order as extrema do, the first of equal elements above the others: what sorts elements above what is left to their place.
+///
+/// # Safety
+/// The machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn ranked<T: Element>(x: &[T], max: bool, to: &mut [u64]) {
+    let flip = if max { 0 } else { u32::MAX };
+    for (i, (x, to)) in x.iter().zip(to).enumerate() {
+        let rank = x.key() as u32 ^ flip;
+        let rank = if x.is_nan() { u32::MAX } else { rank };
+        *to = (rank as u64) << 32 | !(i as u32) as u64;
     }
 }
