@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The buffers of most kernels. No threshold: results don't depend on it.
+/// The buffers of most kernels.
 const FEW_ARGS: usize = 8;
 
 /// Where the loops around a step are.

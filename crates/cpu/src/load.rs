@@ -29,8 +29,7 @@ pub(crate) const THRESHOLDS: &[Threshold] = &[Threshold::new(
 pub(crate) const MAX_LEVELS: usize = 8;
 /// The most buffers of one kernel.
 pub(crate) const MAX_ARGS: usize = 64;
-/// The most bytes of an arena that lies on the stack: the addresses of a small program's buffers. No threshold: results
-/// don't depend on it.
+/// The most bytes of an arena that lies on the stack: the addresses of a small program's buffers.
 const ON_STACK: usize = 256;
 
 /// An arena on the stack.

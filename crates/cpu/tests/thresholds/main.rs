@@ -141,6 +141,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("SPINS", "how long a worker waits"),
     ("YIELDS", "how long a worker waits"),
     ("EVERY", "milliseconds between two questions whether a run shall stop"),
+    ("FEW_ARGS", "room for the buffers of most kernels: others have more room"),
+    ("ON_STACK", "an arena is an arena, wherever it lies"),
     ("ONE_SET_BYTES", "a stride; `gemm.one_set_rows` lists the rows from which on it matters"),
     ("PACKED_B_BYTES", "the most bytes of what `gemm.packed_b` lists the least of"),
     ("PACKED_B_ROW_BYTES", "how that grows with the rows, in between"),
