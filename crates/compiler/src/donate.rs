@@ -7,37 +7,69 @@ use crate::backend::Backend;
 use crate::loops::Buf;
 use crate::overwrite::{may_overwrite, tile_may_overwrite};
 use crate::program::{BufferId, Class, KernelArg, Place, Program, Step};
+use rustc_hash::FxHashMap;
 
 /// Of the (input, output) pairs asked for, those that are safe.
 pub(crate) fn donations(program: &Program, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
-    asked.iter().copied().filter(|&(i, o)| safe(program, i, o, backend)).collect()
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let uses = Uses::of(program);
+    asked.iter().copied().filter(|&(i, o)| safe(program, &uses, i, o, backend)).collect()
 }
 
-fn safe(program: &Program, input: usize, output: usize, backend: &dyn Backend) -> bool {
-    let find = |class: Class| program.buffers.iter().position(|b| b.class == class).map(|i| BufferId(i as u32));
-    let (Some(from), Some(to)) = (find(Class::Input(input)), find(Class::Output(output))) else { return false };
+/// Which steps read and write each buffer, found in one pass: a step of training has thousands of pairs and of steps.
+struct Uses {
+    inputs: FxHashMap<usize, BufferId>,
+    outputs: FxHashMap<usize, BufferId>,
+    /// By buffer, in order.
+    reads: Vec<Vec<usize>>,
+    writes: Vec<Vec<usize>>,
+}
+
+impl Uses {
+    fn of(program: &Program) -> Uses {
+        let (mut inputs, mut outputs) = (FxHashMap::default(), FxHashMap::default());
+        for (i, b) in program.buffers.iter().enumerate() {
+            match b.class {
+                Class::Input(n) => *inputs.entry(n).or_insert(BufferId(i as u32)),
+                Class::Output(n) => *outputs.entry(n).or_insert(BufferId(i as u32)),
+                Class::Constant(_) | Class::Activation => continue,
+            };
+        }
+        let mut reads = vec![Vec::new(); program.buffers.len()];
+        let mut writes = reads.clone();
+        for (k, step) in program.steps.iter().enumerate() {
+            step.places(&mut |p, write| {
+                for b in p.buffers() {
+                    let steps = if write { &mut writes[b.0 as usize] } else { &mut reads[b.0 as usize] };
+                    if steps.last() != Some(&k) {
+                        steps.push(k);
+                    }
+                }
+            });
+        }
+        Uses { inputs, outputs, reads, writes }
+    }
+}
+
+fn safe(program: &Program, uses: &Uses, input: usize, output: usize, backend: &dyn Backend) -> bool {
+    let (Some(&from), Some(&to)) = (uses.inputs.get(&input), uses.outputs.get(&output)) else { return false };
     if program.inputs[input] != program.outputs[output] {
         return false;
     }
-    let mut written = false;
-    for step in &program.steps {
-        let (mut reads, mut writes) = (false, false);
-        step.places(&mut |p, write| {
-            reads |= !write && p.buffers().any(|b| b == from);
-            writes |= write && p.buffers().any(|b| b == to);
-        });
-        if written && (reads || writes) {
-            return false;
-        }
-        if writes {
-            written = true;
-            let over = || copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel());
-            if reads && !over() && !changes(step, from, to, backend) {
-                return false;
-            }
-        }
+    let written = match uses.writes[to.0 as usize][..] {
+        [] => return true,
+        [once] => once,
+        [..] => return false,
+    };
+    let reads = &uses.reads[from.0 as usize];
+    if reads.last().is_some_and(|&last| last > written) {
+        return false;
     }
-    true
+    let step = &program.steps[written];
+    let over = || copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel());
+    reads.last() != Some(&written) || over() || changes(step, from, to, backend)
 }
 
 /// A plain copy of the input to the output has nothing left to do.

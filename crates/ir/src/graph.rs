@@ -246,10 +246,31 @@ impl Graph {
 
     /// Removes nodes that no output needs; inputs stay.
     pub fn without_dead_nodes(&self) -> Graph {
-        let mut g = Graph::new();
-        let args: Vec<Value> = self.inputs.iter().map(|&v| g.input(self.ty(v).clone())).collect();
-        let outs = self.inline(&mut g, &args).expect("a valid graph stays valid");
-        g.set_outputs(outs);
+        let live = self.live();
+        let mut g = Graph {
+            values: Vec::with_capacity(self.values.len()),
+            nodes: Vec::with_capacity(self.nodes.len()),
+            ..Graph::default()
+        };
+        let mut map = vec![Value(u32::MAX); self.values.len()];
+        for &v in &self.inputs {
+            map[v.0 as usize] = g.input(self.ty(v).clone());
+        }
+        for node in &self.nodes {
+            if !node.outs.iter().any(|v| live[v.0 as usize]) {
+                continue;
+            }
+            // Operands are what they were, so nothing has to be inferred.
+            let (number, first) = (g.nodes.len() as u32, g.values.len() as u32);
+            for (k, &v) in node.outs.iter().enumerate() {
+                map[v.0 as usize] = Value(g.values.len() as u32);
+                g.values.push(ValueData { ty: self.ty(v).clone(), def: Def::Node(number, k as u32) });
+            }
+            let args = node.args.iter().map(|a| map[a.0 as usize]).collect();
+            let outs = (first..g.values.len() as u32).map(Value).collect();
+            g.nodes.push(Node { op: node.op.clone(), args, outs, loc: node.loc.clone() });
+        }
+        g.outputs = self.outputs.iter().map(|v| map[v.0 as usize]).collect();
         g
     }
 

@@ -257,7 +257,8 @@ fn gradients_are_planned_by_liveness() {
     let without_reuse: usize = inner.iter().map(|i| i.bytes).sum();
     let grads = plan.arena_sizes()[1][vsla::ArenaClass::Grads as usize];
     let params = 8 * 64 * 64 * 4;
-    assert!(inner.len() >= 8, "{plan}");
+    // A cotangent between each two of the eight layers.
+    assert!(inner.len() >= 7, "{plan}");
     assert!(grads - params <= 3 * 64 * 64 * 4 && grads - params < without_reuse, "{grads} {without_reuse}\n{plan}");
 }
 
