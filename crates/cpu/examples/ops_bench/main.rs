@@ -1,12 +1,13 @@
 //! Our side of `cargo xtask bench ops`: every op and routine, by generated cases.
 //!
-//! `--list` prints the cases, one a line (`list.rs`). Otherwise cases are read from standard input and each is answered by
-//! one JSON object with the median seconds of a run and the time to compile it. `bench/ops.py` answers the same lines for
+//! `--list` prints the cases, one a line (`list.rs`), `--lot SEED` as many with other shapes (`lot.rs`). Otherwise cases are read from
+//! standard input and each is answered by one JSON object with the median seconds of a run and the time to compile it. `bench/ops.py` answers the same lines for
 //! PyTorch and JAX. `--avx2` keeps to vectors of 256 bits where the machine has wider ones.
 
 mod case;
 mod graph;
 mod list;
+mod lot;
 
 use case::Case;
 use compiler::{Backend, Bindings, Executable, Options};
@@ -43,10 +44,15 @@ fn main() {
     if words.iter().any(|w| w == "--list") {
         return list::cases().iter().for_each(|c| println!("{c}"));
     }
-    let number = |name: &str, otherwise: usize| {
+    let given = |name: &str| {
         let at = words.iter().position(|w| w == name);
-        at.and_then(|i| words.get(i + 1)?.parse().ok()).unwrap_or(otherwise)
+        at.and_then(|i| words.get(i + 1)?.parse::<usize>().ok())
     };
+    if let Some(seed) = given("--lot") {
+        let mut lot = lot::Lot::new(seed as u64);
+        return list::cases().iter().for_each(|c| println!("{}", lot.redraw(c)));
+    }
+    let number = |name: &str, otherwise: usize| given(name).unwrap_or(otherwise);
     let (reps, threads) = (number("--reps", 5usize).max(1), number("--threads", 2usize).max(1));
     let cpu = match words.iter().any(|w| w == "--avx2") {
         true => Cpu::with_target(threads, Some(Target::Avx2)),

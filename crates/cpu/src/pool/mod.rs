@@ -11,13 +11,15 @@
 //! - A busy pool is never waited for: a second caller, or a part that calls `run` itself, runs its
 //!   parts alone, in order. So the pool can't deadlock.
 //! - An idle worker spins for some tens of microseconds, looks on for about a millisecond more while it lets others have
-//!   the core, then sleeps. Who sleeps between short jobs is woken late, or on the core of who wakes it: then the caller
-//!   does everything alone.
+//!   the core, then sleeps. Who sleeps between short jobs is woken late: then the caller does everything alone. Where threads don't help
+//!   each other, the caller sees to it that such a worker isn't on its own core (`placement.rs`).
 
 mod denormals;
+mod placement;
 
 pub use denormals::Denormals;
 
+use placement::Placement;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -70,6 +72,9 @@ struct Worker {
 #[repr(align(128))]
 struct Flags {
     asleep: AtomicBool,
+    /// Whether the caller ran its last share.
+    late: AtomicBool,
+    placement: Placement,
     /// The last generation whose share for this worker was begun, by the worker or the caller. Only
     /// who moves it forward may run that share, and reads `job` before the share is counted off.
     begun: AtomicU64,
@@ -206,9 +211,12 @@ impl Pool {
         // of the two sees the other.
         shared.ticket.0.store(generation << 16 | (team - 1) as u64, SeqCst);
         for worker in &self.workers[..team - 1] {
-            if worker.flags.asleep.load(SeqCst)
-                && let Some(handle) = &worker.handle
-            {
+            let asleep = worker.flags.asleep.load(SeqCst);
+            if self.threads() < HELPERS && (asleep || worker.flags.late.load(Relaxed)) {
+                worker.flags.late.store(false, Relaxed);
+                worker.flags.placement.elsewhere();
+            }
+            if asleep && let Some(handle) = &worker.handle {
                 handle.thread().unpark();
             }
         }
@@ -217,6 +225,7 @@ impl Pool {
         shared.run_share(job, &published, 0);
         for (i, worker) in self.workers[..team - 1].iter().enumerate() {
             if worker.flags.begin(generation) {
+                worker.flags.late.store(true, Relaxed);
                 shared.run_share(job, &published, i + 1);
                 shared.running.0.fetch_sub(1, Release);
             }
@@ -248,9 +257,11 @@ impl Shared {
     /// The life of worker `index` (the caller is worker 0).
     fn work(&self, index: usize, flags: &Flags) {
         let _denormals = self.denormals.here();
+        flags.placement.here();
         let mut seen = 0;
-        while let Some(ticket) = self.next_ticket(seen, &flags.asleep) {
+        while let Some(ticket) = self.next_ticket(seen, flags) {
             seen = ticket;
+            flags.placement.anywhere();
             if index as u64 > ticket & 0xffff || !flags.begin(ticket >> 16) {
                 continue;
             }
@@ -268,7 +279,7 @@ impl Shared {
     }
 
     /// Waits for a ticket other than `seen`; `None` when the pool is dropped.
-    fn next_ticket(&self, seen: u64, asleep: &AtomicBool) -> Option<u64> {
+    fn next_ticket(&self, seen: u64, flags: &Flags) -> Option<u64> {
         loop {
             for _ in 0..SPINS {
                 let ticket = self.ticket.0.load(Acquire);
@@ -287,14 +298,14 @@ impl Shared {
                 }
                 thread::yield_now();
             }
-            asleep.store(true, SeqCst);
+            flags.asleep.store(true, SeqCst);
             while self.ticket.0.load(SeqCst) == seen {
                 if self.stop.load(SeqCst) {
                     return None;
                 }
                 thread::park();
             }
-            asleep.store(false, SeqCst);
+            flags.asleep.store(false, SeqCst);
         }
     }
 

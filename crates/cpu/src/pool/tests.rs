@@ -123,3 +123,37 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         assert_eq!(counts(&pool, 6), vec![1; 6]);
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_that_were_kept_from_a_core_may_run_on_all_again() {
+    let cores = |thread| {
+        // SAFETY: a set without cores is all zeros, and the call writes one set.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            assert_eq!(libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), &raw mut set), 0);
+            libc::CPU_COUNT(&set)
+        }
+    };
+    let pool = Pool::new(2);
+    let all_asleep = || pool.workers.iter().all(|w| w.flags.asleep.load(SeqCst));
+    let (mut began, mut tries) = (0, 0);
+    while began < 20 && tries < 2000 {
+        tries += 1;
+        while !all_asleep() {
+            thread::yield_now();
+        }
+        // A worker that comes too late is still kept from a core; it comes in time where a part takes its time.
+        let others = AtomicUsize::new(0);
+        pool.run(2, &|_, worker| {
+            if worker == 1 {
+                assert_eq!(cores(0), cores(std::process::id() as i32));
+                others.fetch_add(1, Relaxed);
+            } else {
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        began += others.into_inner();
+    }
+    assert!(began > 0, "a worker never began in {tries} jobs");
+}
