@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// The graph with cheap values computed anew for distant readers, by what fusion would keep in memory.
-pub(crate) fn recompute(graph: &Graph, target: &Target) -> ir::Result<Graph> {
+pub(crate) fn recompute(graph: &Graph, target: &Target) -> Graph {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
     let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)), target);
     let standalone = |node: &Node| fuse::is_standalone(node, target);

@@ -111,14 +111,38 @@ impl Graph {
                 loc: loc.clone(),
             }))
         })?;
-        let node = self.nodes.len() as u32;
-        let first = self.values.len() as u32;
-        for (k, ty) in outs.into_iter().enumerate() {
+        Ok(self.append(op, args, outs, loc))
+    }
+
+    /// Adds a node of another graph, as `op`, with operands of the types that it has there: nothing has to be inferred.
+    pub fn push_like(&mut self, from: &Graph, node: &Node, op: Op, args: &[Value], loc: Loc) -> Values {
+        debug_assert!(
+            args.iter().zip(&node.args).all(|(&a, &b)| self.ty(a) == from.ty(b)),
+            "{}: other operands",
+            op.name()
+        );
+        self.append(op, args, node.outs.iter().map(|&v| from.ty(v).clone()), loc)
+    }
+
+    fn append(&mut self, op: Op, args: &[Value], types: impl IntoIterator<Item = Type>, loc: Loc) -> Values {
+        let (node, first) = (self.nodes.len() as u32, self.values.len() as u32);
+        for (k, ty) in types.into_iter().enumerate() {
             self.values.push(ValueData { ty, def: Def::Node(node, k as u32) });
         }
         let outs: Values = (first..self.values.len() as u32).map(Value).collect();
-        self.nodes.push(Node { op, args: Values::from_slice(args), outs: outs.clone(), loc });
-        Ok(outs)
+        self.nodes.push(Node { op, args: Values::from_slice(args), outs: Values::from_slice(&outs), loc });
+        outs
+    }
+
+    /// An empty graph with inputs of the same types, and room for as many nodes.
+    pub fn like(&self) -> (Graph, Vec<Value>) {
+        let mut g = Graph {
+            values: Vec::with_capacity(self.values.len()),
+            nodes: Vec::with_capacity(self.nodes.len()),
+            ..Graph::default()
+        };
+        let inputs = self.inputs.iter().map(|&v| g.input(self.ty(v).clone())).collect();
+        (g, inputs)
     }
 
     /// A graph from its parts, unchecked: for tests of the verifier, which must find what is wrong with it.
@@ -210,6 +234,13 @@ impl Graph {
 
     /// Copies this graph's live nodes into `into`, with `args` for the inputs; gives the outputs.
     pub fn inline(&self, into: &mut Graph, args: &[Value]) -> Result<Vec<Value>> {
+        // A dead input may stand for no value.
+        let same = |(&v, &a): (&Value, &Value)| into.values.get(a.0 as usize).is_none_or(|x| x.ty == *self.ty(v));
+        if args.len() == self.inputs.len() && self.inputs.iter().zip(args).all(same) {
+            return self.inline_with(args, |node, operands| {
+                Ok(into.push_like(self, node, node.op.clone(), operands, node.loc.clone()))
+            });
+        }
         self.inline_with(args, |node, operands| into.push(node.op.clone(), operands, node.loc.clone()))
     }
 
@@ -246,32 +277,16 @@ impl Graph {
 
     /// Removes nodes that no output needs; inputs stay.
     pub fn without_dead_nodes(&self) -> Graph {
-        let live = self.live();
-        let mut g = Graph {
-            values: Vec::with_capacity(self.values.len()),
-            nodes: Vec::with_capacity(self.nodes.len()),
-            ..Graph::default()
-        };
-        let mut map = vec![Value(u32::MAX); self.values.len()];
-        for &v in &self.inputs {
-            map[v.0 as usize] = g.input(self.ty(v).clone());
-        }
-        for node in &self.nodes {
-            if !node.outs.iter().any(|v| live[v.0 as usize]) {
-                continue;
-            }
-            // Operands are what they were, so nothing has to be inferred.
-            let (number, first) = (g.nodes.len() as u32, g.values.len() as u32);
-            for (k, &v) in node.outs.iter().enumerate() {
-                map[v.0 as usize] = Value(g.values.len() as u32);
-                g.values.push(ValueData { ty: self.ty(v).clone(), def: Def::Node(number, k as u32) });
-            }
-            let args = node.args.iter().map(|a| map[a.0 as usize]).collect();
-            let outs = (first..g.values.len() as u32).map(Value).collect();
-            g.nodes.push(Node { op: node.op.clone(), args, outs, loc: node.loc.clone() });
-        }
-        g.outputs = self.outputs.iter().map(|v| map[v.0 as usize]).collect();
+        let (mut g, inputs) = self.like();
+        g.outputs = self.inline(&mut g, &inputs).expect("a valid graph stays valid");
         g
+    }
+
+    /// The same as [`Graph::without_dead_nodes`], for a graph that may have none.
+    pub fn pruned(self) -> Graph {
+        let live = self.live();
+        let used = |node: &Node| node.outs.iter().any(|v| live[v.0 as usize]);
+        if self.nodes.iter().all(used) { self } else { self.without_dead_nodes() }
     }
 
     /// The same function without the inputs it does not use, and which inputs stayed.

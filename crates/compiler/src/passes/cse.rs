@@ -1,24 +1,32 @@
 //! Common subexpressions are computed once; nodes that nobody needs are dropped.
 
 use ir::{Graph, Op, Result, Value, Values};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
 
 /// Merges equal nodes. Every op is pure, so equal op and operands mean equal results; a rematerialised body is the one
 /// thing that must not be merged with what it repeats, and it is an op of its own here.
 pub fn cse(graph: &Graph) -> Result<Graph> {
-    let mut g = Graph::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| g.input(t)).collect();
-    let mut known: FxHashMap<(Op, Values), Values> = FxHashMap::default();
-    let outs = graph.inline_with(&args, |node, operands| {
+    // Nodes by the hash of what they are: the nodes themselves say whether they are equal.
+    let mut known: FxHashMap<u64, SmallVec<[u32; 2]>> = FxHashMap::default();
+    let merged = super::rewritten(graph, |b, node, operands| {
         let op = super::map_bodies(&node.op, &mut |g| cse(g))?;
-        let key = (op, Values::from_slice(operands));
-        if let Some(outs) = known.get(&key) {
-            return Ok(outs.clone());
+        let like = known.entry(hash(&op, operands)).or_default();
+        for &n in like.iter() {
+            let other = &b.graph.nodes()[n as usize];
+            if other.args[..] == *operands && other.op == op {
+                return Ok(Values::from_slice(&other.outs));
+            }
         }
-        let outs = g.push(key.0.clone(), operands, node.loc.clone())?;
-        known.insert(key, outs.clone());
-        Ok(outs)
+        like.push(b.graph.nodes().len() as u32);
+        Ok(b.graph.push_like(graph, node, op, operands, node.loc.clone()))
     })?;
-    g.set_outputs(outs);
-    Ok(g.without_dead_nodes())
+    Ok(merged.pruned())
+}
+
+fn hash(op: &Op, operands: &[Value]) -> u64 {
+    let mut h = FxHasher::default();
+    (op, operands).hash(&mut h);
+    h.finish()
 }

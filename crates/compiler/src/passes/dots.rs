@@ -9,39 +9,31 @@ use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 /// Canonical contractions everywhere, of types that the target's products take.
 pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {
     let native = |d: DType| target.dtypes.contains(&d);
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = graph.inline_with(&args, |node, operands| {
-        b.loc = node.loc.clone();
-        match &node.op {
-            Op::Dot(dot) => {
-                let dtype = b.ty(operands[0]).dtype;
-                let sums = sums(dtype);
-                // Integers wrap, so that narrower sums are parts of wider ones.
-                if native(dtype) && dtype == DType::I8 && dot.acc == dtype {
-                    let wide = Dot { acc: sums, out: sums, ..dot.clone() };
-                    let v = ordered(&mut b, &wide, operands[0], operands[1])?;
-                    let v = b.cast(v, dot.acc)?;
-                    return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
-                }
-                // What the matrix kernels don't sum natively is converted first, or written as products and sums.
-                if dot.acc != sums || !native(dtype) {
-                    let (l, r) = (b.cast(operands[0], dot.acc)?, b.cast(operands[1], dot.acc)?);
-                    let wide = Dot { out: dot.acc, ..dot.clone() };
-                    let v = if native(dot.acc) { ordered(&mut b, &wide, l, r)? } else { as_sum(&mut b, &wide, l, r)? };
-                    return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
-                }
-                if dot.out != sums && (dot.out != dtype || dtype == DType::I8) {
-                    let wide = Dot { out: dot.acc, ..dot.clone() };
-                    let v = ordered(&mut b, &wide, operands[0], operands[1])?;
-                    return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
-                }
-                Ok(Values::from_slice(&[ordered(&mut b, dot, operands[0], operands[1])?]))
-            }
-            op => b.emit(super::map_bodies(op, &mut |g| dots(g, target))?, operands),
+    super::rewritten(graph, |b, node, operands| {
+        let Op::Dot(dot) = &node.op else { return super::copied(b, graph, node, operands, &mut |g| dots(g, target)) };
+        let dtype = b.ty(operands[0]).dtype;
+        let sums = sums(dtype);
+        // Integers wrap, so that narrower sums are parts of wider ones.
+        if native(dtype) && dtype == DType::I8 && dot.acc == dtype {
+            let wide = Dot { acc: sums, out: sums, ..dot.clone() };
+            let v = ordered(b, &wide, operands[0], operands[1])?;
+            let v = b.cast(v, dot.acc)?;
+            return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
         }
-    })?;
-    Ok(b.finish(&outs))
+        // What the matrix kernels don't sum natively is converted first, or written as products and sums.
+        if dot.acc != sums || !native(dtype) {
+            let (l, r) = (b.cast(operands[0], dot.acc)?, b.cast(operands[1], dot.acc)?);
+            let wide = Dot { out: dot.acc, ..dot.clone() };
+            let v = if native(dot.acc) { ordered(b, &wide, l, r)? } else { as_sum(b, &wide, l, r)? };
+            return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
+        }
+        if dot.out != sums && (dot.out != dtype || dtype == DType::I8) {
+            let wide = Dot { out: dot.acc, ..dot.clone() };
+            let v = ordered(b, &wide, operands[0], operands[1])?;
+            return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
+        }
+        Ok(Values::from_slice(&[ordered(b, dot, operands[0], operands[1])?]))
+    })
 }
 
 /// The type in which matrix kernels sum products of a type.

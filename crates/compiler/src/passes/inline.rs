@@ -8,10 +8,8 @@ pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
 /// Replaces every op that is a graph by that graph, in sub-graphs too. `remat` says whether rematerialised bodies are
 /// opened as well; before CSE they must not be.
 pub fn inline(graph: &Graph, claims: Claims<'_>, remat: bool) -> Result<Graph> {
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = graph.inline_with(&args, |node, operands| node_into(&mut b, node, operands, claims, remat))?;
-    Ok(b.finish(&outs).without_dead_nodes())
+    let open = super::rewritten(graph, |b, node, operands| node_into(b, graph, node, operands, claims, remat))?;
+    Ok(open.pruned())
 }
 
 /// The body of an op in its place. What a composite is made of belongs to the line that uses it; in other bodies each node
@@ -24,17 +22,23 @@ fn body_into(
     claims: Claims<'_>,
     remat: bool,
 ) -> Result<Vec<Value>> {
-    let ours = matches!(op.op, Op::Composite(_)) && op.loc != Loc::Unknown;
+    let loc = b.loc.clone();
+    let ours = matches!(op.op, Op::Composite(_)) && loc != Loc::Unknown;
     body.inline_with(args, |node, operands| {
-        if ours || node.loc == Loc::Unknown {
-            return node_into(b, &Node { loc: op.loc.clone(), ..node.clone() }, operands, claims, remat);
-        }
-        node_into(b, node, operands, claims, remat)
+        b.loc = if ours || node.loc == Loc::Unknown { loc.clone() } else { node.loc.clone() };
+        node_into(b, body, node, operands, claims, remat)
     })
 }
 
-fn node_into(b: &mut Builder, node: &Node, args: &[Value], claims: Claims<'_>, remat: bool) -> Result<Values> {
-    b.loc = node.loc.clone();
+/// A node of `from`, written where `b` is.
+fn node_into(
+    b: &mut Builder,
+    from: &Graph,
+    node: &Node,
+    args: &[Value],
+    claims: Claims<'_>,
+    remat: bool,
+) -> Result<Values> {
     let stays = match &node.op {
         Op::Composite(c) => {
             let types: Vec<Type> = args.iter().map(|&a| b.ty(a)).collect();
@@ -45,19 +49,18 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], claims: Claims<'_>, r
     };
     if let (false, Meaning::Inline(body)) = (stays, node.op.meaning()) {
         if let Op::Remat(_) = node.op {
-            return Ok(body_into(b, node, &late(&body)?, args, claims, remat)?.into());
+            return Ok(body_into(b, node, &late(&body), args, claims, remat)?.into());
         }
         return Ok(body_into(b, node, &body, args, claims, remat)?.into());
     }
-    let op = super::map_bodies(&node.op, &mut |g| inline(g, claims, remat))?;
-    b.emit(op, args)
+    super::copied(b, from, node, args, &mut |g| inline(g, claims, remat))
 }
 
 /// The same graph with each node right before the first that needs it.
 ///
 /// A body that computes forward again lists all of that first. In that order all of it would live at once; in this one a
 /// part is there when backward has come to it.
-fn late(graph: &Graph) -> Result<Graph> {
+fn late(graph: &Graph) -> Graph {
     let nodes = graph.nodes();
     let mut needed = vec![usize::MAX; graph.num_values()];
     let mut order: Vec<(usize, usize)> = (0..nodes.len()).map(|i| (i, i)).collect();
@@ -71,16 +74,15 @@ fn late(graph: &Graph) -> Result<Graph> {
         }
     }
     order.sort_unstable();
-    let mut g = Graph::new();
+    let (mut g, inputs) = graph.like();
     let mut map = vec![Value(u32::MAX); graph.num_values()];
-    for &v in graph.inputs() {
-        map[v.0 as usize] = g.input(graph.ty(v).clone());
-    }
+    graph.inputs().iter().zip(inputs).for_each(|(v, new)| map[v.0 as usize] = new);
     for (_, i) in order {
-        let args: Values = nodes[i].args.iter().map(|v| map[v.0 as usize]).collect();
-        let outs = g.push(nodes[i].op.clone(), &args, nodes[i].loc.clone())?;
-        nodes[i].outs.iter().zip(outs).for_each(|(v, o)| map[v.0 as usize] = o);
+        let node = &nodes[i];
+        let args: Values = node.args.iter().map(|v| map[v.0 as usize]).collect();
+        let outs = g.push_like(graph, node, node.op.clone(), &args, node.loc.clone());
+        node.outs.iter().zip(outs).for_each(|(v, o)| map[v.0 as usize] = o);
     }
     g.set_outputs(graph.outputs().iter().map(|v| map[v.0 as usize]).collect::<Vec<_>>());
-    Ok(g)
+    g
 }

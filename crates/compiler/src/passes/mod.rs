@@ -13,7 +13,7 @@ pub(crate) mod updates;
 
 use crate::target::Target;
 use inline::Claims;
-use ir::{Graph, Op};
+use ir::{Builder, Graph, Node, Op, Value, Values};
 use std::sync::Arc;
 
 type Result<T> = ir::Result<T>;
@@ -88,13 +88,40 @@ impl Pass {
             Pass::Narrow => narrow::narrow(graph, claims),
             Pass::Dots => dots::dots(graph, &target.products),
             Pass::Partials => partials::partials(graph, &target.partials),
-            Pass::Recompute => crate::products::recompute(graph, target),
+            Pass::Recompute => Ok(crate::products::recompute(graph, target)),
         }
     }
 }
 
+/// The graph as `rule` writes its nodes, given their operands; each value has the type that it had.
+pub(crate) fn rewritten(
+    graph: &Graph,
+    mut rule: impl FnMut(&mut Builder, &Node, &[Value]) -> Result<Values>,
+) -> Result<Graph> {
+    let (into, args) = graph.like();
+    let mut b = Builder { graph: into, ..Builder::new() };
+    let outs = graph.inline_with(&args, |node, operands| {
+        b.loc = node.loc.clone();
+        rule(&mut b, node, operands)
+    })?;
+    Ok(b.finish(&outs))
+}
+
+/// A node of `from` as it is, but for its sub-graphs, of which `f` makes others.
+pub(crate) fn copied(
+    b: &mut Builder,
+    from: &Graph,
+    node: &Node,
+    args: &[Value],
+    f: &mut dyn FnMut(&Graph) -> Result<Graph>,
+) -> Result<Values> {
+    let op = map_bodies(&node.op, f)?;
+    let loc = b.loc.clone();
+    Ok(b.graph.push_like(from, node, op, args, loc))
+}
+
 /// The op with every sub-graph that runs as such replaced by `f` of it.
-pub(crate) fn map_bodies(op: &Op, f: &mut dyn FnMut(&Graph) -> Result<Graph>) -> Result<Op> {
+fn map_bodies(op: &Op, f: &mut dyn FnMut(&Graph) -> Result<Graph>) -> Result<Op> {
     Ok(match op {
         Op::Scan(s) => {
             let mut s = s.clone();

@@ -72,29 +72,25 @@ struct Product {
 
 /// Forms the products.
 pub fn narrow(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let mut known = Known::default();
-    let outs = graph.inline_with(&args, |node, operands| {
-        b.loc = node.loc.clone();
+    let formed = super::rewritten(graph, |b, node, operands| {
         if let Op::Dot(dot) = &node.op
-            && let Some(y) = product(&mut b, dot, operands, &mut known, claims)?
+            && let Some(y) = product(b, dot, operands, &mut known, claims)?
         {
             return Ok(Values::from_slice(&[y]));
         }
         // A result that is rounded at once is given so.
         if let Op::Cast(Cast(out)) = &node.op
             && let Some(product) = known.products.get(&operands[0]).cloned()
-            && let Some(y) = claimed(&mut b, &product, *out, claims)?
+            && let Some(y) = claimed(b, &product, *out, claims)?
         {
             return Ok(Values::from_slice(&[y]));
         }
-        let op = super::map_bodies(&node.op, &mut |g| narrow(g, claims))?;
-        let outs = b.emit(op, operands)?;
-        learn(&mut b, &node.op, operands, outs[0], &mut known)?;
+        let outs = super::copied(b, graph, node, operands, &mut |g| narrow(g, claims))?;
+        learn(b, &node.op, operands, outs[0], &mut known)?;
         Ok(outs)
     })?;
-    Ok(b.finish(&outs).without_dead_nodes())
+    Ok(formed.pruned())
 }
 
 fn learn(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut Known) -> Result<()> {

@@ -18,18 +18,14 @@ enum Made {
 
 /// Forms the products.
 pub fn packed(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let mut made: FxHashMap<Value, Made> = FxHashMap::default();
-    let outs = graph.inline_with(&args, |node, operands| {
-        b.loc = node.loc.clone();
+    let formed = super::rewritten(graph, |b, node, operands| {
         if let Op::Dot(dot) = &node.op
-            && let Some(y) = product(&mut b, dot, operands, &made, claims)?
+            && let Some(y) = product(b, dot, operands, &made, claims)?
         {
             return Ok(Values::from_slice(&[y]));
         }
-        let op = super::map_bodies(&node.op, &mut |g| packed(g, claims))?;
-        let outs = b.emit(op, operands)?;
+        let outs = super::copied(b, graph, node, operands, &mut |g| packed(g, claims))?;
         match &node.op {
             Op::Composite(c) if c.name == "dequantize" => {
                 if let (Some(packing), DType::F32) = (Packing::of(c), b.ty(outs[0]).dtype) {
@@ -43,7 +39,7 @@ pub fn packed(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
         }
         Ok(outs)
     })?;
-    Ok(b.finish(&outs).without_dead_nodes())
+    Ok(formed.pruned())
 }
 
 /// The product as one op, if it is one with a packed matrix that the backend takes.

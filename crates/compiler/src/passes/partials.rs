@@ -8,18 +8,14 @@ use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 
 /// Long reductions everywhere, in sub-graphs too, through partial results.
 pub fn partials(graph: &Graph, target: &Partials) -> Result<Graph> {
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = graph.inline_with(&args, |node, operands| {
-        b.loc = node.loc.clone();
+    super::rewritten(graph, |b, node, operands| {
         if let Op::Reduce(r) = &node.op
-            && let Some(v) = cut(&mut b, r.kind, operands[0], &r.axes, target, target.stages)?
+            && let Some(v) = cut(b, r.kind, operands[0], &r.axes, target, target.stages)?
         {
             return Ok(Values::from_slice(&[v]));
         }
-        b.emit(super::map_bodies(&node.op, &mut |g| partials(g, target))?, operands)
-    })?;
-    Ok(b.finish(&outs))
+        super::copied(b, graph, node, operands, &mut |g| partials(g, target))
+    })
 }
 
 /// The reduction through partial results, if it is one that gains by it, in so many stages at most.

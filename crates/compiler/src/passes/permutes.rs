@@ -46,15 +46,15 @@ impl Look {
         }
         self.seen += 1;
         let Some(node) = b.graph.node_of(v).filter(|_| self.seen < LIMIT) else { return false };
-        let (op, args) = (node.op.clone(), node.args.clone());
-        let can = match &op {
+        let args = &node.args;
+        let can = match &node.op {
             Op::Permute(q) => {
                 let undone = self.perm.iter().enumerate().all(|(i, &a)| q.perm[a] == i);
                 self.undone |= undone;
                 undone
             }
             Op::Broadcast(o) => self.increasing(&o.dims) && self.kept(b, args[0], known),
-            _ if matches!(op.meaning(), Meaning::Map(_)) && node.outs.len() == 1 => {
+            op if node.outs.len() == 1 && matches!(op.meaning(), Meaning::Map(_)) => {
                 args.iter().all(|&a| self.possible(b, a, known))
             }
             _ => false,
@@ -74,13 +74,13 @@ impl Look {
         if self.seen >= LIMIT {
             return false;
         }
-        let (op, args) = (node.op.clone(), node.args.clone());
-        let can = match &op {
+        let args = &node.args;
+        let can = match &node.op {
             Op::Reduce(r) if b.ty(args[0]).rank() == self.perm.len() => {
                 let others: Vec<usize> = (0..self.perm.len()).filter(|a| !r.axes.contains(a)).collect();
                 self.increasing(&others) && self.possible(b, args[0], known)
             }
-            _ if matches!(op.meaning(), Meaning::Map(_)) => args.iter().all(|&a| self.kept(b, a, known)),
+            op if matches!(op.meaning(), Meaning::Map(_)) => args.iter().all(|&a| self.kept(b, a, known)),
             _ => true,
         };
         known.insert((v, false), can);

@@ -6,7 +6,7 @@
 //! operands that are alive there regardless, is computed a second time next to them.
 
 use crate::target::Keep;
-use ir::{Graph, Node, Result, Value, Values};
+use ir::{Graph, Node, Value, Values};
 use rustc_hash::FxHashSet;
 
 /// Gives distant readers of cheap values copies of their own. `kept` says which values would be in memory and what each
@@ -18,7 +18,7 @@ pub fn recompute(
     heavy: &dyn Fn(&Node) -> bool,
     operand: &dyn Fn(&Node, usize) -> Value,
     keep: &Keep,
-) -> Result<Graph> {
+) -> Graph {
     let n = graph.num_values();
     // How many heavy ops come before each node, and when each value is read last, through what is computed in place.
     let mut before = Vec::with_capacity(graph.nodes().len());
@@ -61,15 +61,13 @@ pub fn recompute(
         })
         .collect();
     if !chosen.contains(&true) {
-        return Ok(graph.clone());
+        return graph.clone();
     }
 
-    let mut g = Graph::new();
+    let (mut g, inputs) = graph.like();
     let mut map: Vec<Option<Value>> = vec![None; n];
     let mut copies: Vec<Option<Value>> = vec![None; n];
-    for &v in graph.inputs() {
-        map[v.0 as usize] = Some(g.input(graph.ty(v).clone()));
-    }
+    graph.inputs().iter().zip(inputs).for_each(|(v, new)| map[v.0 as usize] = Some(new));
     let mut touched = chosen;
     for node in graph.nodes() {
         if let [out] = node.outs[..] {
@@ -81,9 +79,9 @@ pub fn recompute(
         let mut args = Values::new();
         for &a in &node.args {
             let distant = before[k] > made[a.0 as usize] + keep.distant && touched[a.0 as usize];
-            args.push(if distant { rebuild.again(a)? } else { rebuild.map[a.0 as usize].expect("in order") });
+            args.push(if distant { rebuild.again(a) } else { rebuild.map[a.0 as usize].expect("in order") });
         }
-        let outs = rebuild.g.push(node.op.clone(), &args, node.loc.clone())?;
+        let outs = rebuild.g.push_like(graph, node, node.op.clone(), &args, node.loc.clone());
         for (o, new) in node.outs.iter().zip(outs) {
             rebuild.map[o.0 as usize] = Some(new);
         }
@@ -91,7 +89,7 @@ pub fn recompute(
     let outs: Vec<Value> =
         graph.outputs().iter().map(|o| map[o.0 as usize].expect("every output is computed")).collect();
     g.set_outputs(outs);
-    Ok(g.without_dead_nodes())
+    g.pruned()
 }
 
 /// Values in memory that computing a node's results reads.
@@ -127,20 +125,18 @@ struct Rebuild<'a> {
 
 impl Rebuild<'_> {
     /// The value, computed a second time as far as it is not in memory.
-    fn again(&mut self, v: Value) -> Result<Value> {
+    fn again(&mut self, v: Value) -> Value {
         if let Some(t) = self.copies[v.0 as usize] {
-            return Ok(t);
+            return t;
         }
         if !self.touched[v.0 as usize] {
-            return Ok(self.map[v.0 as usize].expect("in order"));
+            return self.map[v.0 as usize].expect("in order");
         }
-        let node = self.graph.node_of(v).expect("chosen values are computed").clone();
-        let mut args = Values::new();
-        for &a in &node.args {
-            args.push(self.again(a)?);
-        }
-        let new = self.g.push(node.op.clone(), &args, node.loc.clone())?[0];
+        let graph = self.graph;
+        let node = graph.node_of(v).expect("chosen values are computed");
+        let args: Values = node.args.iter().map(|&a| self.again(a)).collect();
+        let new = self.g.push_like(graph, node, node.op.clone(), &args, node.loc.clone())[0];
         self.copies[v.0 as usize] = Some(new);
-        Ok(new)
+        new
     }
 }

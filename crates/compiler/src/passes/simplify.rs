@@ -1,35 +1,23 @@
 //! Algebra: each rule is one equation that holds for every value, NaN, infinities and −0 included.
 
 use ir::ops::{Broadcast, Permute, Reshape};
-use ir::{Binary, Build, Builder, Graph, Node, Op, Result, Scalar, Shape, Unary, Value, Values};
+use ir::{Binary, Build, Builder, Graph, Op, Result, Scalar, Shape, Unary, Value, Values};
 
 /// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
 pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = graph.inline_with(&args, |node, operands| {
-        b.loc = node.loc.clone();
-        node_into(&mut b, node, operands, wide)
-    })?;
-    Ok(b.finish(&outs).without_dead_nodes())
-}
-
-fn node_into(b: &mut Builder, node: &Node, args: &[Value], wide: usize) -> Result<Values> {
-    match rewrite(b, &node.op, args, wide)? {
+    let simple = super::rewritten(graph, |b, node, args| match rewrite(b, &node.op, args, wide)? {
         Some(v) => Ok(Values::from_slice(&[v])),
-        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g, wide))?, args),
-    }
+        None => super::copied(b, graph, node, args, &mut |g| simplify(g, wide)),
+    })?;
+    Ok(simple.pruned())
 }
 
 /// The simpler value, where a rule applies. Operands are already simple.
 fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Option<Value>> {
     Ok(match op {
         Op::Binary(k) => binary(b, *k, args[0], args[1])?,
-        Op::Unary(Unary::Neg) => match def(b, args[0]) {
-            // --x = x
-            Some((Op::Unary(Unary::Neg), inner)) => Some(inner[0]),
-            _ => None,
-        },
+        // --x = x
+        Op::Unary(Unary::Neg) => negated(b, args[0]),
         // cast to its own dtype = x
         Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
         // Marks for transforms; nothing to compute.
@@ -69,15 +57,15 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         Op::Reshape(r) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == r.shape => Some(args[0]),
             // reshape(reshape(x)) = reshape(x)
-            Some((Op::Reshape(_), inner)) => Some(b.reshape(inner[0], &r.shape)?),
+            Some((Op::Reshape(_), &[inner])) => Some(b.reshape(inner, &r.shape)?),
             _ => None,
         },
         Op::Permute(p) => match def(b, args[0]) {
             _ if p.perm.iter().enumerate().all(|(i, &a)| i == a) => Some(args[0]),
             // permute(permute(x)) = permute(x)
-            Some((Op::Permute(q), inner)) => {
+            Some((Op::Permute(q), &[inner])) => {
                 let perm: Shape = p.perm.iter().map(|&i| q.perm[i]).collect();
-                Some(b.permute(inner[0], &perm)?)
+                Some(b.permute(inner, &perm)?)
             }
             // permute(f(permute(x))) = f'(x)
             _ => super::permutes::renamed(b, args[0], &p.perm)?,
@@ -85,9 +73,9 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         Op::Broadcast(o) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == o.shape => Some(args[0]),
             // broadcast(broadcast(x)) = broadcast(x)
-            Some((Op::Broadcast(i), inner)) => {
+            Some((Op::Broadcast(i), &[inner])) => {
                 let dims: Shape = i.dims.iter().map(|&d| o.dims[d]).collect();
-                Some(b.broadcast(inner[0], &o.shape, &dims)?)
+                Some(b.broadcast(inner, &o.shape, &dims)?)
             }
             _ => None,
         },
@@ -119,14 +107,14 @@ fn binary(b: &mut Builder, op: Binary, x: Value, y: Value) -> Result<Option<Valu
         Binary::Add if d.is_int() && is(cy, 0.0) => Some(x),
         Binary::Add if d.is_int() && is(cx, 0.0) => Some(y),
         // x + (−y) = x − y
-        Binary::Add => match (def(b, x), def(b, y)) {
-            (_, Some((Op::Unary(Unary::Neg), n))) => Some(b.sub(x, n[0])?),
-            (Some((Op::Unary(Unary::Neg), n)), _) => Some(b.sub(y, n[0])?),
+        Binary::Add => match (negated(b, x), negated(b, y)) {
+            (_, Some(y)) => Some(b.sub(x, y)?),
+            (Some(x), _) => Some(b.sub(y, x)?),
             _ => None,
         },
         // x − (−y) = x + y
-        Binary::Sub => match def(b, y) {
-            Some((Op::Unary(Unary::Neg), n)) => Some(b.add(x, n[0])?),
+        Binary::Sub => match negated(b, y) {
+            Some(y) => Some(b.add(x, y)?),
             _ => None,
         },
         // x^2 = x·x and x^1 = x, exactly as pow defines them
@@ -136,8 +124,16 @@ fn binary(b: &mut Builder, op: Binary, x: Value, y: Value) -> Result<Option<Valu
     })
 }
 
-fn def(b: &Builder, v: Value) -> Option<(Op, Values)> {
-    b.graph.node_of(v).map(|n| (n.op.clone(), n.args.clone()))
+fn def(b: &Builder, v: Value) -> Option<(&Op, &[Value])> {
+    b.graph.node_of(v).map(|n| (&n.op, &n.args[..]))
+}
+
+/// What a value is the negative of.
+fn negated(b: &Builder, v: Value) -> Option<Value> {
+    match def(b, v) {
+        Some((Op::Unary(Unary::Neg), &[x])) => Some(x),
+        _ => None,
+    }
 }
 
 /// The one scalar that a value repeats.

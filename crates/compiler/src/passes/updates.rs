@@ -15,19 +15,16 @@ pub(crate) fn updates(graph: &Graph, replaced: &[(usize, usize)], overwrites: &d
             .iter()
             .any(|&(i, o)| graph.inputs().get(i) == node.args.first() && graph.outputs().get(o) == node.outs.first())
     };
-    let mut b = Builder::new();
-    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = graph.inline_with(&args, |node, operands| {
-        b.loc = node.loc.clone();
+    super::rewritten(graph, |b, node, operands| {
         if matches!(node.op, Op::DynamicUpdateSlice(_))
             && is_replaced(node)
-            && let Some(v) = scattered(&mut b, operands, overwrites)?
+            && let Some(v) = scattered(b, operands, overwrites)?
         {
             return Ok(Values::from_slice(&[v]));
         }
-        b.emit(node.op.clone(), operands)
-    })?;
-    Ok(b.finish(&outs))
+        let loc = node.loc.clone();
+        Ok(b.graph.push_like(graph, node, node.op.clone(), operands, loc))
+    })
 }
 
 fn scattered(b: &mut Builder, operands: &[Value], overwrites: &dyn Fn(&Op) -> bool) -> Result<Option<Value>> {

@@ -56,9 +56,8 @@ impl Rules for Svd {
         let Some(d) = dx[0] else {
             return Ok(vec![None; y.len()]);
         };
-        if !self.vectors {
-            let all = cx.emit(Svd { vectors: true }.into(), x)?;
-            return Ok(vec![Some(of_values(cx, &all, d)?.ds)]);
+        if let Some((_, tangents)) = self.jvp_with_values(cx, x, dx)? {
+            return Ok(tangents);
         }
         let (u, s) = (y[0], y[1]);
         let OfValues { v, dv_side, b, ds } = of_values(cx, y, d)?;
