@@ -146,6 +146,20 @@ fn other_loops_and_branches() {
 }
 
 #[test]
+fn long_loops_need_no_memory_for_their_numbers() {
+    let options = tensorloom::EngineOptions { memory_limit: Some(1 << 16), ..Default::default() };
+    let e = tensorloom::Engine::with(vec![std::sync::Arc::new(cpu::Cpu::new(1))], &options);
+    let odd = |(i, c): (Tensor, Tensor)| c + i % 2;
+    let many = lax::fori_loop(-3, 1 << 24, odd, e.full(DType::I32, &[], 0));
+    // Of -3 and -1 the remainder is 1 too.
+    assert_eq!(many.item::<i32>().unwrap(), 2 + (1 << 23));
+    let none = lax::fori_loop(5, 5, odd, e.full(DType::I32, &[], 7));
+    assert_eq!(none.item::<i32>().unwrap(), 7);
+    let last = lax::fori_loop(i32::MAX - 2, i32::MAX, |(i, _): (Tensor, Tensor)| i, e.full(DType::I32, &[], 0));
+    assert_eq!(last.item::<i32>().unwrap(), i32::MAX - 1);
+}
+
+#[test]
 fn prefixes() {
     for n in [1usize, 2, 3, 7, 8] {
         let x: Vec<f64> = (0..n).map(|i| 1.0 + 0.1 * i as f64).collect();

@@ -87,9 +87,13 @@ pub fn fori_loop<C: Tree>(lower: i32, upper: i32, body: impl Function<(Tensor, C
     let _here = crate::write::here();
     let n = (i64::from(upper) - i64::from(lower)).max(0) as usize;
     let engine = init.leaves().iter().find_map(|t| t.engine().cloned());
-    let index = engine.as_ref().unwrap_or(crate::engine()).arange(DType::I32, n) + i64::from(lower);
-    let step = |(c, i): (C, Tensor)| (body.apply((i, c)), ());
-    Scan::new().length(n).run(step, init, index).0
+    // The number is carried: all of them at once would be memory that grows with the loop.
+    let first = engine.as_ref().unwrap_or(crate::engine()).full(DType::I32, &[], i64::from(lower));
+    let step = |((c, i), ()): ((C, Tensor), ())| {
+        let next = &i + 1;
+        ((body.apply((i, c)), next), ())
+    };
+    Scan::new().length(n).run(step, (init, first), ()).0.0
 }
 
 /// Applies `f` to each slice of `xs` along the first axis, one after another, and stacks the results: `vmap` with the
