@@ -16,7 +16,6 @@ mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
 mod copying;
-mod eight_lines;
 mod element;
 #[cfg(feature = "fft")]
 mod fourier;

@@ -103,7 +103,7 @@ fn alone(quantity: usize, size: usize, window: usize) -> Vec<Case> {
 /// Running sums and maxima, forwards and backwards.
 fn runs(quantity: usize, shape: &[usize]) -> Vec<Case> {
     let mut all = Vec::new();
-    for kind in [ReduceKind::Sum, ReduceKind::Max] {
+    for kind in [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max] {
         for reverse in [false, true] {
             all.push(Case::new(quantity, one(Cumulative { kind, axis: 1, reverse }, &[f32s(shape)])));
         }
@@ -334,6 +334,13 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("running.turns", |q, _| runs(q, &[q, 37])),
     ("running.left", |q, _| runs(q, &[q, 37])),
     ("running.short", |q, _| runs(q, &[77, q])),
+    ("running.full", |q, _| runs(q, &[77, q])),
+    ("running.block", |q, _| runs(q, &[77, q])),
+    ("running.wide", |q, _| {
+        let op = |reverse| Cumulative { kind: ReduceKind::Prod, axis: 1, reverse };
+        let types = [DType::F64, DType::I64].map(|d| [Type::new(d, &[21, q])]);
+        types.iter().flat_map(|t| [Case::new(q, one(op(false), t)), Case::new(q, one(op(true), t))]).collect()
+    }),
     ("running.ahead", |q, _| runs(q, &[70, q])),
     ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
