@@ -421,6 +421,35 @@ fn scattering() {
     }
 }
 
+/// Rows of few and of many elements, so many that threads have rows of their own: each row meets its updates in order.
+#[test]
+fn scattering_rows() {
+    let mut random = Random(8);
+    let dtypes = [DType::F32, DType::BF16, DType::F64, DType::I32, DType::F16, DType::U8];
+    for (i, width) in (1..=9).chain([16, 17, 33, 64, 100]).enumerate() {
+        for (k, kind) in ScatterKind::ALL.into_iter().enumerate() {
+            let (dtype, index) = (dtypes[(i + k) % dtypes.len()], [DType::I32, DType::I64, DType::U16][(i + k) % 3]);
+            let (rows, slices) = ([300, 7, 20_000][(i + 2 * k) % 3], 140_000 / width.max(4));
+            let mode = if (i + k) % 2 == 0 { ScatterMode::Clip } else { ScatterMode::Drop };
+            let op = graph(
+                Scatter { kind, dims: SliceDims::take(2, 0, 1), mode }.into(),
+                &[(dtype, [rows, width]), (index, [slices, 1]), (dtype, [slices, width])]
+                    .map(|(d, s)| Type::new(d, &s)),
+            );
+            let types = op.input_types();
+            let at = indices(&mut random, &types[1], rows);
+            let inputs = [tied(&mut random, &types[0]), at, random.literal(&types[2])];
+            let want = ir::interp::run(&op, &inputs).unwrap();
+            for target in Target::available() {
+                for threads in [1, 2, 3] {
+                    let what = format!("{kind:?} {types:?} on {target:?}, {threads} threads");
+                    same(&what, &run(&Cpu::with_target(threads, Some(target)), &op, &inputs, true), &want);
+                }
+            }
+        }
+    }
+}
+
 /// Errors of a transform are relative to a row's largest element.
 #[test]
 fn convolutions_through_transforms() {

@@ -202,6 +202,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("TILES_LANES", "a figure of the model that chooses how work is split"),
     ("SIDE_BY_SIDE", "lanes or vectors beside each other, whatever the sizes are"),
     ("KEPT", "what is kept at a time, of images or of runs; each is computed alike"),
+    ("SLACK", "lanes of a vector, whatever the sizes are"),
     ("NONE", "no size"),
     ("SHARE", "what a thread takes at least; each column is computed alike"),
     ("SIDE", "the shape of a tile of the machine, whatever the sizes are"),

@@ -118,6 +118,19 @@ fn counted(quantity: usize, _: Round) -> Vec<Case> {
     vec![Case::new(quantity, one(op, &types))]
 }
 
+/// So many rows added to those of an operand, and put in their place, some of them several times.
+fn to_rows(quantity: usize, operand: &[usize], slices: usize) -> Vec<Case> {
+    let kinds = [ScatterKind::Add, ScatterKind::Set, ScatterKind::Max];
+    let dtypes = [(DType::F32, DType::I32), (DType::BF16, DType::I64)];
+    let of = |kind, (dtype, index)| {
+        let op = Scatter { kind, dims: SliceDims::take(2, 0, 1), mode: ScatterMode::Clip };
+        let types =
+            [Type::new(dtype, operand), Type::new(index, &[slices, 1]), Type::new(dtype, &[slices, operand[1]])];
+        Case::new(quantity, one(op, &types))
+    };
+    kinds.into_iter().flat_map(|kind| dtypes.map(|d| of(kind, d))).collect()
+}
+
 /// Lines with many equal elements too, both ways, with places beside them.
 fn sorts(quantity: usize, shape: &[usize]) -> Vec<Case> {
     let mut all = Vec::new();
@@ -341,6 +354,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let types = [DType::F64, DType::I64].map(|d| [Type::new(d, &[21, q])]);
         types.iter().flat_map(|t| [Case::new(q, one(op(false), t)), Case::new(q, one(op(true), t))]).collect()
     }),
+    ("scatter.block", |q, _| to_rows(q, &[40, 3], q)),
+    ("scatter.row", |q, _| to_rows(q, &[40, 3], q)),
     ("running.ahead", |q, _| runs(q, &[70, q])),
     ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
