@@ -103,6 +103,11 @@ pub struct Workers {
     pub block: (i64, i64),
     /// Elements of such a block where each of them runs through a reduction.
     pub block_of_sums: i64,
+    /// Elements of four bytes of the vector that runs along a row. Rows that are reduced and used again, and have fewer than twice as many, run side by
+    /// side, one in each lane; 0 for never.
+    pub row_vector: i64,
+    /// How many such rows there must be at least, and how many elements a block of them has.
+    pub abreast: (i64, i64),
     /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
     pub parts: usize,
     /// Lanes of a scan up to which its carries stay in registers through all of time.

@@ -68,7 +68,8 @@ fn a_training_step_on_new_shapes_compiles_no_kernel() {
         e.mark_step().unwrap();
         loss.item::<f32>().unwrap()
     };
-    for (batch, seq) in [(2, 9), (8, 64), (5, 31), (5, 13)] {
+    // Every form that a kernel has: short rows, which have a lane each, and longer ones; on one thread and on several.
+    for (batch, seq) in [(2, 9), (2, 17), (8, 64), (5, 31), (5, 13)] {
         step(batch, seq);
     }
     let before = e.inspect();

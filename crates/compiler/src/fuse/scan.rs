@@ -105,8 +105,17 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     };
     let cost: u64 = results.iter().map(|&e| g.exprs.info(e).cost as u64 + 1).sum();
     let work = scan.length as u64 * numel as u64 * cost;
-    let shape =
-        LoopShape { parallel: vec![], serial: vec![], vector, block, cols: vec![], merged, extents: joint, work };
+    let shape = LoopShape {
+        parallel: vec![],
+        serial: vec![],
+        vector,
+        block,
+        abreast: None,
+        cols: vec![],
+        merged,
+        extents: joint,
+        work,
+    };
     // The emitter's variables are the lanes and time.
     let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores, target);
     let mut writer = Writer { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };

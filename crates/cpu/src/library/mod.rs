@@ -38,6 +38,8 @@ mod sort;
 mod stockham;
 mod window;
 
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub(crate) use rearrange::Turn;
 pub(crate) use rearrange::prepare as rearrangement;
 
 #[cfg(feature = "fft")]

@@ -204,6 +204,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("KEPT", "what is kept at a time, of images or of runs; each is computed alike"),
     ("SLACK", "lanes of a vector, whatever the sizes are"),
     ("NONE", "no size"),
+    ("TURN", "no size; the number of a kind of call"),
     ("SHARE", "what a thread takes at least; each column is computed alike"),
     ("SIDE", "the shape of a tile of the machine, whatever the sizes are"),
     ("SUPER", "the shape of GGUF's blocks"),
