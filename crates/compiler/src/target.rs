@@ -114,6 +114,8 @@ pub struct Workers {
     pub scan_lanes: i64,
     /// Lanes of a block of a wider scan.
     pub scan_block: i64,
+    /// Lanes of a scan up to which they are one block where no size of blocks divides them.
+    pub scan_whole: i64,
 }
 
 /// What matrix products do besides multiplying.

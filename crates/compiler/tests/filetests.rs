@@ -42,6 +42,7 @@ static TARGET: Target = Target {
         parts: 64,
         scan_lanes: 512,
         scan_block: 1024,
+        scan_whole: 8192,
     }),
     products: Products {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],

@@ -54,6 +54,7 @@ const fn target(row_vector: i64) -> compiler::Target {
             parts: 64,
             scan_lanes: 512,
             scan_block: 1024,
+            scan_whole: 8192,
         }),
         products: Products {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
@@ -143,6 +144,11 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
                 "schedule.scan_lanes",
                 w.scan_lanes as usize,
                 "lanes of a scan: beyond, carries are in memory",
+            ),
+            Threshold::new(
+                "schedule.scan_whole",
+                w.scan_whole as usize,
+                "lanes of a scan that nothing divides: beyond, each iteration is a step of the program",
             ),
         ]);
     }

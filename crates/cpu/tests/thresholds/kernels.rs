@@ -291,6 +291,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [2, 7, 19, 32].map(rows).into_iter().flat_map(|(rows, n)| short_rows(rows * n, rows, n)).collect()
     }),
     ("schedule.scan_lanes", scan),
+    ("schedule.scan_whole", scan),
     ("sums.vector_block", |q, _| {
         let mut all = cases(q, reductions(&[40, q], &[1], DType::F32));
         all.push(Case::new(q, softmax(&[40, q], 1)));
