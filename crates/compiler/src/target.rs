@@ -103,12 +103,19 @@ pub struct Workers {
     pub block: (i64, i64),
     /// Elements of such a block where each of them runs through a reduction.
     pub block_of_sums: i64,
+    /// Elements of four bytes of the vector that runs along a row. Rows that are reduced and used again, and have fewer than twice as many, run side by
+    /// side, one in each lane; 0 for never.
+    pub row_vector: i64,
+    /// How many such rows there must be at least, and how many elements a block of them has.
+    pub abreast: (i64, i64),
     /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
     pub parts: usize,
     /// Lanes of a scan up to which its carries stay in registers through all of time.
     pub scan_lanes: i64,
     /// Lanes of a block of a wider scan.
     pub scan_block: i64,
+    /// Lanes of a scan up to which they are one block where no size of blocks divides them.
+    pub scan_whole: i64,
 }
 
 /// What matrix products do besides multiplying.

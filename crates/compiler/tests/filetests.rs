@@ -37,9 +37,12 @@ static TARGET: Target = Target {
         few_rows: 8,
         block: (512, 8192),
         block_of_sums: 64,
+        row_vector: 16,
+        abreast: (32, 2048),
         parts: 64,
         scan_lanes: 512,
         scan_block: 1024,
+        scan_whole: 8192,
     }),
     products: Products {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],

@@ -15,42 +15,55 @@ use ir::{DType, Type};
 use std::sync::Arc;
 
 /// What programs for a CPU look like.
-static TARGET: compiler::Target = compiler::Target {
-    name: "cpu",
-    dtypes: &DType::ALL,
-    index: DType::I64,
-    host_memory: true,
-    kernel: KernelLimits {
-        buffers: 40,
-        reads: 24,
-        results: 24,
-        binding: isize::MAX as usize,
-        cuts: 16,
-        piece: 1,
-        // A row that stays in the second cache.
-        row_scratch: 128 << 10,
-    },
-    // About two transcendental functions are cheap.
-    keep: Keep { costly: 12, cheap: 48, distant: 6 },
-    partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
-    schedule: Schedule::Workers(Workers {
-        parallel_work: 40_000,
-        chunks: 64,
-        chunk_elements: 256,
-        few_rows: 8,
-        block: (512, 8192),
-        block_of_sums: 64,
-        parts: 64,
-        scan_lanes: 512,
-        scan_block: 1024,
-    }),
-    products: Products {
-        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
-        // Some products and sums, a conversion.
-        prologues: Some(Prologues { elements: 4096, cost: 12 }),
-        epilogues: Some(Epilogues { whole_row: 1024 }),
-    },
-};
+static TARGET: compiler::Target = target(16);
+
+/// The same with vectors of half the size.
+static NARROW: compiler::Target = target(8);
+
+/// The same where code is generated that doesn't turn rows into columns quickly.
+static PORTABLE: compiler::Target = target(0);
+
+const fn target(row_vector: i64) -> compiler::Target {
+    compiler::Target {
+        name: "cpu",
+        dtypes: &DType::ALL,
+        index: DType::I64,
+        host_memory: true,
+        kernel: KernelLimits {
+            buffers: 40,
+            reads: 24,
+            results: 24,
+            binding: isize::MAX as usize,
+            cuts: 16,
+            piece: 1,
+            // A row that stays in the second cache.
+            row_scratch: 128 << 10,
+        },
+        // About two transcendental functions are cheap.
+        keep: Keep { costly: 12, cheap: 48, distant: 6 },
+        partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
+        schedule: Schedule::Workers(Workers {
+            parallel_work: 40_000,
+            chunks: 64,
+            chunk_elements: 256,
+            few_rows: 8,
+            block: (512, 8192),
+            block_of_sums: 64,
+            row_vector,
+            abreast: (8, 2048),
+            parts: 64,
+            scan_lanes: 512,
+            scan_block: 1024,
+            scan_whole: 8192,
+        }),
+        products: Products {
+            dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
+            // Some products and sums, a conversion.
+            prologues: Some(Prologues { elements: 4096, cost: 12 }),
+            epilogues: Some(Epilogues { whole_row: 1024 }),
+        },
+    }
+}
 
 /// Where programs for a CPU change with the sizes of a graph.
 pub(crate) fn thresholds() -> Vec<Threshold> {
@@ -107,9 +120,35 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
                 "columns that are summed: from here they have blocks",
             ),
             Threshold::new(
+                "schedule.short_row",
+                2 * w.row_vector as usize,
+                "elements of a row that is reduced and used again: below, rows have a lane each",
+            ),
+            Threshold::new(
+                "schedule.row_sum",
+                w.row_vector as usize / 2,
+                "the same of one sum or product alone: up to here",
+            ),
+            Threshold::new(
+                "schedule.row_vector",
+                w.row_vector as usize,
+                "the same: rows of sums that fill a vector have it to themselves",
+            ),
+            Threshold::new("schedule.abreast", w.abreast.0 as usize, "short rows: from here they have a lane each"),
+            Threshold::new(
+                "schedule.abreast_block",
+                w.abreast.1 as usize,
+                "elements of short rows with a lane each: beyond, they are cut into blocks",
+            ),
+            Threshold::new(
                 "schedule.scan_lanes",
                 w.scan_lanes as usize,
                 "lanes of a scan: beyond, carries are in memory",
+            ),
+            Threshold::new(
+                "schedule.scan_whole",
+                w.scan_whole as usize,
+                "lanes of a scan that nothing divides: beyond, each iteration is a step of the program",
             ),
         ]);
     }
@@ -226,7 +265,11 @@ impl Backend for Cpu {
     }
 
     fn target(&self) -> &compiler::Target {
-        &TARGET
+        match self.target {
+            Some(Target::Avx512) => &TARGET,
+            Some(Target::Avx2) => &NARROW,
+            _ => &PORTABLE,
+        }
     }
 
     fn claims(&self, composite: &Composite, args: &[Type]) -> bool {

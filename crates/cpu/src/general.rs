@@ -23,9 +23,9 @@ pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
             *n = 0;
         }
     }
-    let mut divisors = FxHashSet::default();
+    let (mut divisors, abreast) = (FxHashSet::default(), abreast(&k.body));
     vector_divisors(&k.body, false, &mut divisors);
-    let mut g = General { sizes: Vec::new(), regs: k.regs, divisors, reduces: reduces(&k.body) };
+    let mut g = General { sizes: Vec::new(), regs: k.regs, divisors, reduces: abreast || reduces(&k.body), abreast };
     g.block(&mut k.body);
     (Kernel { sizes: g.sizes.len() as u32, regs: g.regs, ..k }, g.sizes)
 }
@@ -47,11 +47,20 @@ fn reduces(body: &[Stmt]) -> bool {
     body.iter().any(|s| matches!(s, Stmt::Loop(l) if !l.carried.is_empty() || reduces(&l.body)))
 }
 
+/// Whether rows run side by side, in blocks of which the last may have fewer.
+fn abreast(body: &[Stmt]) -> bool {
+    body.iter().any(|s| match s {
+        Stmt::Loop(l) => (l.kind == LoopKind::Vector && matches!(l.extent, Extent::Bounded { .. })) || abreast(&l.body),
+        _ => false,
+    })
+}
+
 struct General {
     sizes: Vec<i64>,
     regs: Vec<DType>,
     divisors: FxHashSet<Reg>,
     reduces: bool,
+    abreast: bool,
 }
 
 impl General {
@@ -122,6 +131,14 @@ impl General {
                 }
                 Stmt::Loop(l) => {
                     match &mut l.extent {
+                        // How many blocks there are is no matter of form, not even if it is one; nor how many elements short rows have.
+                        Extent::Exact(s)
+                            if l.kind == LoopKind::Parallel || (self.abreast && l.kind == LoopKind::Serial) =>
+                        {
+                            if let Size::Const(n) = *s {
+                                *s = Size::Arg(self.argument(n));
+                            }
+                        }
                         Extent::Exact(s) => self.size(s),
                         Extent::Bounded { bound, index, .. } => {
                             self.size(bound);

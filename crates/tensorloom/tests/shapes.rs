@@ -68,7 +68,8 @@ fn a_training_step_on_new_shapes_compiles_no_kernel() {
         e.mark_step().unwrap();
         loss.item::<f32>().unwrap()
     };
-    for (batch, seq) in [(2, 9), (8, 64), (5, 31), (5, 13)] {
+    // Every form that a kernel has: short rows, which have a lane each, and longer ones; on one thread and on several.
+    for (batch, seq) in [(2, 9), (2, 17), (8, 64), (5, 31), (5, 13)] {
         step(batch, seq);
     }
     let before = e.inspect();
@@ -132,8 +133,8 @@ fn ops_on_new_shapes_compile_no_kernel() {
         };
         // A kernel has a few forms: on one thread or several, rows in parallel or blocks of a long axis, with or without a
         // rest. Sums down a column go in blocks of 32, with a rest of none, one or several, and so do their columns. Sizes small and large, odd and even,
-        // wide and tall ask for all of them.
-        let few = [(9, 11), (31, 40), (130, 170), (17, 300), (300, 17), (250, 301), (71, 144), (256, 320)];
+        // wide and tall ask for all of them. Short rows have a lane each, those that are only summed if they are shorter still.
+        let few = [(9, 11), (33, 6), (31, 40), (130, 170), (17, 300), (300, 17), (250, 301), (71, 144), (256, 320)];
         let blocks = [(64, 40), (288, 83), (288, 169), (65, 40), (225, 73), (225, 179), (50, 154), (107, 194)];
         for (n, m) in few.into_iter().chain(blocks) {
             run(n, m);

@@ -1,5 +1,6 @@
 //! Kernels from expressions: loops are opened, and what they don't change is computed before they open (`expressions.rs`).
 
+pub(super) mod abreast;
 mod expressions;
 mod scratch;
 
@@ -43,6 +44,8 @@ pub(super) struct Emitter<'a> {
     pub(super) cached: FxHashMap<ExId, Buf>,
     pub(super) written: Vec<ExId>,
     pub(super) block_start: Option<Reg>,
+    /// Where results are kept while short rows run side by side.
+    pub(super) kept: FxHashMap<Value, Buf>,
     /// A tile in place of a value: its buffer, its loop variables and its row stride.
     pub(super) tile: Option<(Buf, loops::Var, Option<usize>, Size)>,
     /// Registers of a scan's carried values in the iteration being written.
@@ -130,6 +133,7 @@ impl<'a> Emitter<'a> {
             cached: FxHashMap::default(),
             written: Vec::new(),
             block_start: None,
+            kept: FxHashMap::default(),
             tile: None,
             carries: Vec::new(),
             stack_bufs: Vec::new(),
@@ -137,6 +141,9 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn run(mut self, group: &Group) -> Lowered {
+        if let Some(rows) = self.shape.abreast {
+            return self.side_by_side(group, rows);
+        }
         let mut parallel: Option<i64> = (!self.shape.parallel.is_empty())
             .then(|| self.shape.parallel.iter().map(|&v| self.shape.extents[v]).product());
         if let (Some(b), Some(v)) = (self.shape.block, self.shape.vector) {
@@ -396,6 +403,9 @@ impl<'a> Emitter<'a> {
             let (identity, op) = (r.kind.identity(r.acc), r.kind.combine());
             accs.push((self.b.constant(identity), op));
         }
+        if let Some(rows) = self.shape.abreast.filter(|_| here.iter().any(|&k| self.order_shows(k))) {
+            return self.reduce_in_order(rows, &accs, here);
+        }
         match self.blocks(here) {
             Some(blocks) => self.reduce_in_blocks(&blocks, &accs, here),
             None => self.reduce_loops(0, &accs, here),
@@ -587,6 +597,9 @@ impl<'a> Emitter<'a> {
 
     pub(super) fn store(&mut self, value: Value, e: ExId, at: &Lin) {
         let r = self.reg(e);
+        if let (Some(&buf), Some(at)) = (self.kept.get(&value), self.column()) {
+            return self.b.store(buf, at, r);
+        }
         let dtype = self.g.graph.ty(value).dtype;
         let buf = self.buffer(value, dtype, Mode::Write);
         let index = self.index(at);

@@ -6,6 +6,7 @@
 //! axis memory runs along: a reduced one (softmax over the last axis) or a kept one (sums of columns).
 
 use super::emit::Emitter;
+use super::emit::abreast::{Abreast, abreast};
 use super::expr::{Ex, ExId};
 use super::generate::{Fail, Generator, Source};
 use super::index::{AtomId, AtomKind, Lin, Refine};
@@ -180,6 +181,8 @@ pub(super) struct LoopShape {
     pub(super) vector: Option<usize>,
     /// The vector variable runs in blocks of this size, and the blocks in the parallel loop.
     pub(super) block: Option<i64>,
+    /// Short rows run side by side, one in each lane of the vector.
+    pub(super) abreast: Option<Abreast>,
     /// Variables of the reduced axes, in loop order.
     pub(super) cols: Vec<usize>,
     /// A variable that runs inside another one, because every index is affine in both together.
@@ -263,6 +266,16 @@ fn choose_loops(
         + reductions.iter().map(|r| g.exprs.info(r.operand).cost as u64 + 1).sum::<u64>();
     let work = (total.max(0) as u64).saturating_mul(cost.max(1));
     let is_red = |v: usize| space.reduced >> v & 1 == 1;
+    let levels = reductions.iter().map(|r| r.level).max().unwrap_or(0);
+    let (reduced, kept): (Vec<usize>, Vec<usize>) = alive.iter().partition(|&&v| is_red(v));
+    if let (Schedule::Workers(w), &[v], &[column]) = (target.schedule, &kept[..], &reduced[..])
+        && (has_full || levels > 1)
+        && let Some(rows) = abreast(g, &all, (v, column), &extent_of, (levels, stores.len()), w)
+    {
+        let (vector, abreast, cols) = (Some(v), Some(rows), vec![column]);
+        let (parallel, serial, block) = (vec![], vec![], None);
+        return Ok(LoopShape { parallel, serial, vector, block, abreast, cols, merged, extents: extent_of, work });
+    }
     let rows: Vec<usize> = alive.iter().copied().filter(|&v| !is_red(v) && Some(v) != vector).collect();
     let mut cols: Vec<usize> = alive.iter().copied().filter(|&v| is_red(v) && Some(v) != vector).collect();
     if let Some(v) = vector.filter(|&v| is_red(v)) {
@@ -294,7 +307,7 @@ fn choose_loops(
             parallel_rows(&rows, &extent_of, total, (w.chunks, w.chunk_elements), &mut parallel, &mut serial);
         }
     }
-    Ok(LoopShape { parallel, serial, vector, block, cols, merged, extents: extent_of, work })
+    Ok(LoopShape { parallel, serial, vector, block, abreast: None, cols, merged, extents: extent_of, work })
 }
 
 /// How far a form goes from one value of a variable to the next one, as a rule: quotients stay, and remainders go along.
@@ -412,7 +425,17 @@ fn over_blocks<'a>(
     }
     let work = space.numel().max(0) as u64;
     let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
-    let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
+    let loops = LoopShape {
+        parallel: vec![],
+        serial: vec![],
+        vector: c,
+        block: None,
+        abreast: None,
+        cols,
+        merged,
+        extents,
+        work,
+    };
     Ok((Emitter::new(g, &space, loops, reductions, stores, target), [b, r, c]))
 }
 

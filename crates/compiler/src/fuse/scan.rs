@@ -92,21 +92,34 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     }
     let vector = alive.first().copied();
     // Each thread of a grid keeps its lane's carries in registers.
-    let (most, wide) = match target.schedule {
-        Schedule::Workers(w) => (w.scan_lanes, w.scan_block),
-        Schedule::Grid => (i64::MAX, i64::MAX),
+    let (most, wide, whole) = match target.schedule {
+        Schedule::Workers(w) => (w.scan_lanes, w.scan_block, w.scan_whole),
+        Schedule::Grid => (i64::MAX, i64::MAX, i64::MAX),
     };
     let blocked = vector.is_some_and(|v| joint[v] > most);
     let block = match vector.filter(|_| blocked) {
         Some(v) => {
-            Some(divisor_near(joint[v], wide).or_else(|| divisor_near(joint[v], joint[v] / 2)).ok_or(Fail::Mismatch)?)
+            let n = joint[v];
+            let even = divisor_near(n, wide).or_else(|| divisor_near(n, n / 2));
+            // Blocks need not be whole vectors. Better than a step of the program for each iteration is one block of all lanes, unless they are many.
+            let any = || (most / 8..=wide.min(n / 2)).rev().find(|d| n % d == 0);
+            Some(even.or_else(any).or((n <= whole).then_some(n)).ok_or(Fail::Mismatch)?)
         }
         None => None,
     };
     let cost: u64 = results.iter().map(|&e| g.exprs.info(e).cost as u64 + 1).sum();
     let work = scan.length as u64 * numel as u64 * cost;
-    let shape =
-        LoopShape { parallel: vec![], serial: vec![], vector, block, cols: vec![], merged, extents: joint, work };
+    let shape = LoopShape {
+        parallel: vec![],
+        serial: vec![],
+        vector,
+        block,
+        abreast: None,
+        cols: vec![],
+        merged,
+        extents: joint,
+        work,
+    };
     // The emitter's variables are the lanes and time.
     let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores, target);
     let mut writer = Writer { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };

@@ -2,6 +2,8 @@
 //!
 //! Lanes are 8 bytes for 64-bit dtypes and 4 for all others: small floats as f32, small integers extended to 32 bits,
 //! bool as zero or not. Operands stand at bytes 0, 64 and 128 of the area, the result is written to byte 192.
+//!
+//! The same call turns blocks of rows into columns and back ([`turn_code`]).
 
 use compiler::loops::{Op, Reg};
 use ir::{Binary, Class, Compare, DType, Scalar, Unary};
@@ -22,6 +24,18 @@ pub(crate) fn code(op: &Op, arg: DType, lanes: usize) -> Option<u32> {
         Op::Const(_) | Op::Index(_) | Op::Load { .. } | Op::Select(..) => return None,
     };
     Some(lanes as u32 | (arg as u32) << 5 | (out as u32) << 9 | kind << 13 | (which as u32) << 17)
+}
+
+/// Where others have the number of their kind of op.
+#[cfg(all(unix, target_arch = "x86_64"))]
+const TURN: u32 = 7;
+
+/// Packs a call that turns a block of rows into columns, or back: the bytes of an element, and whether rows are written
+/// rather than read. The area has, as words, where it is read and written, how many rows and columns it has, and how many
+/// elements rows are apart outside and columns inside.
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub(crate) fn turn_code(bytes: usize, back: bool, wide: bool) -> u32 {
+    bytes as u32 | TURN << 13 | u32::from(back) << 17 | u32::from(wide) << 18
 }
 
 fn unpack(code: u32) -> (Op, DType, DType, usize) {
@@ -88,6 +102,11 @@ fn map_f32(area: &mut [u8; 256], n: usize, f: impl Fn(f64, f64) -> f64) {
 pub(crate) unsafe extern "C" fn lanes(area: *mut [u8; 256], code: u64) {
     // SAFETY: generated code passes its own frame.
     let area = unsafe { &mut *area };
+    #[cfg(all(unix, target_arch = "x86_64"))]
+    if code as u32 >> 13 & 15 == TURN {
+        // SAFETY: generated code passes what its loops would read and write.
+        return unsafe { turn(area, code as u32) };
+    }
     let (op, from, to, n) = unpack(code as u32);
     if let (Op::Unary(f, _), DType::F32, DType::F32) = (&op, from, to) {
         return map_f32(area, n, |x, _| ir::special::unary_f64(*f, x));
@@ -106,4 +125,22 @@ pub(crate) unsafe extern "C" fn lanes(area: *mut [u8; 256], code: u64) {
             write(area, OUT + lane * step(to), r);
         }
     }
+}
+
+/// # Safety
+/// The area is that of a turn, and both of its ends are good for the block.
+#[cfg(all(unix, target_arch = "x86_64"))]
+unsafe fn turn(area: &[u8; 256], code: u32) {
+    use crate::gemm::Isa;
+    let word = |k: usize| {
+        let mut b = [0; 8];
+        b.copy_from_slice(&area[8 * k..8 * k + 8]);
+        i64::from_le_bytes(b) as isize
+    };
+    let (rows, columns) = (word(2).max(0) as usize, word(3).max(0) as usize);
+    let isa = if code >> 18 & 1 == 1 { Isa::Avx512 } else { Isa::Avx2 };
+    let block =
+        crate::library::Turn { rows, columns, outside: word(4), inside: word(5), back: code >> 17 & 1 == 1, isa };
+    // SAFETY: the caller's promise.
+    unsafe { block.run((code & 31) as usize, word(0) as *const u8, word(1) as *mut u8) }
 }

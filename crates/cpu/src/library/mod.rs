@@ -16,7 +16,6 @@ mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
 mod copying;
-mod eight_lines;
 mod element;
 #[cfg(feature = "fft")]
 mod fourier;
@@ -39,6 +38,8 @@ mod sort;
 mod stockham;
 mod window;
 
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub(crate) use rearrange::Turn;
 pub(crate) use rearrange::prepare as rearrangement;
 
 #[cfg(feature = "fft")]

@@ -1,31 +1,39 @@
 //! Running folds along one axis of `[outer, n, inner]`.
 //!
 //! A fold waits for the element before; several at once keep the machine busy. Lines beside each other go side by side
-//! already. Where elements of a line are adjacent, several lines are taken in turn, and a long line is cut at places that its
-//! length decides: the parts are folded, then each is run through from what the ones before it gave. Sums and products of 16-bit floats have
-//! vectors for it ([`eight_lines`](super::eight_lines)).
+//! already. Where elements of a line are adjacent, eight lines have a lane each ([`lanes`]; [`eight_lines`] for sums and products of
+//! 16-bit floats) or fewer are taken in turn ([`turns`]), and a long line is cut at places that its
+//! length decides: the parts are folded, then each is run through from what the ones before it gave.
+
+mod eight_lines;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+mod turns;
 
 use super::along::{Lines, ask_for};
-use super::eight_lines::{EIGHT, Walk, Walks, walks};
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
+use eight_lines::{EIGHT, Walk, Walks, walks};
 use ir::Type;
 use ir::ops::{Cumulative, ReduceKind};
 use std::marker::PhantomData;
 use std::ops::Range;
+use turns::{KEPT, fold, scan, scan_by, singly};
 
 /// Bytes of lines that are asked for while those before them are walked along.
 const AHEAD_BYTES: usize = 8 << 10;
-/// Steps whose results are made together.
-const KEPT: usize = 32;
 /// Adjacent lines, or parts of one, that are taken in turn.
 const TURNS: usize = EIGHT;
-/// Elements of lines of which each is walked along by itself: the processor goes on with the next while it waits.
-const SHORT: usize = 16;
+/// Elements of lines that are walked along by vectors. Of shorter ones each is walked along by itself: the processor goes on with the next while it waits.
+const SHORT: usize = 12;
+/// The same for elements of eight bytes, of which vectors hold few.
+const SHORT_WIDE: usize = 64;
+/// Elements of a short line from which it fills a block well enough.
+const FULL: usize = 6;
 /// Lines that are left, of which so few are taken in turn.
 const LEFT: usize = 4;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
@@ -36,7 +44,22 @@ const LONG: usize = 1 << 13;
 const MANY: usize = 64;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
-    Threshold::new("running.short", SHORT, "elements of adjacent lines: up to here one is taken after the other"),
+    Threshold::new(
+        "running.short",
+        SHORT,
+        "elements of adjacent lines: from here they are walked along block by block",
+    ),
+    Threshold::new(
+        "running.wide",
+        SHORT_WIDE,
+        "elements of adjacent lines of eight bytes each: from here block by block",
+    ),
+    Threshold::new(
+        "running.full",
+        FULL,
+        "elements of adjacent lines of f32: from here up to a block's, one block has all of them",
+    ),
+    Threshold::new("running.block", EIGHT, "elements of adjacent lines of f32: beyond, each is walked along by itself"),
     Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
     Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
     Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
@@ -80,128 +103,16 @@ pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Op
     })
 }
 
-/// Several walks of equal length, taken in turn: through `x`, to the last states.
-///
-/// # Safety
-/// All elements are there to read.
-#[inline(always)]
-unsafe fn fold<T: Element, F: Fold<T>, const N: usize>(
-    x: Raw<T>,
-    starts: [usize; N],
-    len: usize,
-    reverse: bool,
-    mut states: [F::State; N],
-) -> [F::State; N] {
-    for step in 0..len {
-        let k = if reverse { len - 1 - step } else { step };
-        for (s, &start) in states.iter_mut().zip(&starts) {
-            // SAFETY: the caller's promise.
-            *s = F::step(*s, unsafe { *x.at(start + k) });
-        }
-    }
-    states
-}
-
-/// As `fold`, writing every result on the way.
-///
-/// # Safety
-/// All elements are there to read and to write, the latter by nobody else.
-#[inline(always)]
-unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
-    (x, y): (Raw<T>, Raw<T>),
-    starts: [usize; N],
-    len: usize,
-    reverse: bool,
-    mut states: [F::State; N],
-) -> [F::State; N] {
-    // The last states of some steps are kept, and made results together: that is where vectors help.
-    let mut kept = [[std::mem::MaybeUninit::<F::State>::uninit(); KEPT]; N];
-    for first in (0..len).step_by(KEPT) {
-        let n = KEPT.min(len - first);
-        // Where these results begin; they end with the first one if the walk is reversed.
-        let low = if reverse { len - first - n } else { first };
-        for step in 0..n {
-            let k = if reverse { n - 1 - step } else { step };
-            for ((s, &start), kept) in states.iter_mut().zip(&starts).zip(&mut kept) {
-                // SAFETY: the caller's promise.
-                *s = F::step(*s, unsafe { *x.at(start + low + k) });
-                kept[k].write(*s);
-            }
-        }
-        for (&start, kept) in starts.iter().zip(&kept) {
-            let y = y.at(start + low);
-            for (k, &s) in kept[..n].iter().enumerate() {
-                // SAFETY: as above; as many states were kept.
-                unsafe { *y.add(k) = F::result(s.assume_init()) };
-            }
-        }
-    }
-    states
-}
-
-/// Adjacent lines, `[lines, elements]`, one after the other: a function of its own, so that pointers stay in registers.
-///
-/// # Safety
-/// As for `scan`.
-#[inline(never)]
-unsafe fn singly<T: Element, F: Fold<T>>(
-    x: *const T,
-    y: *mut T,
-    [lines, n]: [usize; 2],
-    reverse: bool,
-    start: F::State,
-) {
-    let (first, step) = if reverse { (n.wrapping_sub(1), usize::MAX) } else { (0, 1) };
-    for line in 0..lines {
-        let (mut at, mut state) = ((line * n).wrapping_add(first), start);
-        for _ in 0..n {
-            // SAFETY: the caller's promise.
-            unsafe {
-                state = F::step(state, *x.add(at));
-                *y.add(at) = F::result(state);
-            }
-            at = at.wrapping_add(step);
-        }
-    }
-}
-
-/// `scan` by the vectors of AVX2, if the machine has them.
-///
-/// # Safety
-/// As for `scan`.
-#[inline(always)]
-unsafe fn scan_by<T: Element, F: Fold<T>, const N: usize>(
-    avx2: bool,
-    ends: (Raw<T>, Raw<T>),
-    starts: [usize; N],
-    len: usize,
-    reverse: bool,
-    states: [F::State; N],
-) -> [F::State; N] {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        unsafe fn wide<T: Element, F: Fold<T>, const N: usize>(
-            ends: (Raw<T>, Raw<T>),
-            starts: [usize; N],
-            len: usize,
-            reverse: bool,
-            states: [F::State; N],
-        ) -> [F::State; N] {
-            // SAFETY: the caller's promise.
-            unsafe { scan::<T, F, N>(ends, starts, len, reverse, states) }
-        }
-        if avx2 {
-            // SAFETY: the caller's promise.
-            return unsafe { wide::<T, F, N>(ends, starts, len, reverse, states) };
-        }
-    }
-    let _ = avx2;
-    // SAFETY: the caller's promise.
-    unsafe { scan::<T, F, N>(ends, starts, len, reverse, states) }
+/// How short adjacent lines are that are walked along one by one.
+const fn short<T>() -> usize {
+    if size_of::<T>() == 8 { SHORT_WIDE } else { SHORT }
 }
 
 impl<T: Element, F: Fold<T>> Running<T, F> {
+    /// Whether lines have lanes: of integers, and of floats that are converted for it. Extrema of f32 wait longer for what a NaN needs than vectors
+    /// save, and few elements of eight bytes fit in one.
+    const LANES: bool = size_of::<T>() < 8 && (T::IS_INT || size_of::<F::State>() > size_of::<T>());
+
     /// Lines side by side, a strip of them at a time.
     unsafe fn across(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
         let l = self.lines;
@@ -269,54 +180,111 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
     /// Adjacent lines, whole.
     unsafe fn lines(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
         let (rows, n) = (self.lines.outer, self.lines.n);
-        let start = F::start(self.identity);
-        in_ranges(pool, rows.div_ceil(TURNS), rows * n, &|range: Range<usize>, _| {
-            if n <= SHORT && self.walks.is_none() {
-                let first = range.start * TURNS;
-                let count = rows.min(range.end * TURNS) - first;
-                // SAFETY: these lines are inside, and this range's own.
-                return unsafe { singly::<T, F>(x.at(first * n), y.at(first * n), [count, n], self.reverse, start) };
+        if rows * n == 0 {
+            return;
+        }
+        // Few lines are shared out one by one.
+        let each = TURNS.min(rows.div_ceil(pool.threads()));
+        in_ranges(pool, rows.div_ceil(each), rows * n, &|range: Range<usize>, _| {
+            let own = range.start * each..rows.min(range.end * each);
+            // SAFETY: these lines are inside, and this range's own.
+            unsafe { self.some_lines(own, x, y) }
+        });
+    }
+
+    /// These adjacent lines, of which there is one at least.
+    unsafe fn some_lines(&self, own: Range<usize>, x: Raw<T>, y: Raw<T>) {
+        let (n, start) = (self.lines.n, F::start(self.identity));
+        let mut first = own.start;
+        if n < short::<T>() && self.walks.is_none() {
+            let (x, y) = (x.at(first * n), y.at(first * n));
+            // SAFETY: the caller's promise.
+            unsafe {
+                // States of f32 are converted back and forth, which vectors do several at a time.
+                #[cfg(target_arch = "x86_64")]
+                if self.avx2 && (FULL..=EIGHT).contains(&n) && size_of::<T>() == 4 && size_of::<F::State>() == 8 {
+                    let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
+                    return lanes::short::<T, F>(x, y, own.len(), way, start);
+                }
+                return singly::<T, F>(x, y, [own.len(), n], self.reverse, start);
             }
-            for first in range.map(|i| i * TURNS) {
-                // SAFETY: these lines are inside, and this range's own.
-                unsafe {
-                    if first + TURNS <= rows {
-                        // Walking along several lines at once is no pattern that a processor foresees.
-                        let bytes = TURNS * n * size_of::<T>();
-                        if bytes <= AHEAD_BYTES {
-                            for b in (0..bytes).step_by(64) {
-                                ask_for(x.at(first * n).wrapping_byte_add(bytes + b));
-                                ask_for(y.at(first * n).wrapping_byte_add(bytes + b));
-                            }
-                        }
-                    }
-                    // Of fewer lines the last is walked along several times at once, to the same results.
-                    let at = |i: usize| (first + i).min(rows - 1) * n;
-                    match (rows - first, self.walks) {
-                        (1, _) => {
-                            scan::<T, F, 1>((x, y), [at(0)], n, self.reverse, [start]);
-                        }
-                        (_, Some(walks)) => {
-                            self.walk(walks.scan, (x, y), std::array::from_fn(at), n, [start; EIGHT]);
-                        }
-                        (..=LEFT, None) => {
-                            let starts = std::array::from_fn(at);
-                            scan_by::<T, F, LEFT>(self.avx2, (x, y), starts, n, self.reverse, [start; LEFT]);
-                        }
-                        _ => {
-                            let starts = std::array::from_fn(at);
-                            scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, n, self.reverse, [start; TURNS]);
+        }
+        while first < own.end {
+            let left = own.end - first;
+            // SAFETY: the caller's promise.
+            unsafe {
+                if left >= TURNS {
+                    // Walking along several lines at once is no pattern that a processor foresees.
+                    let bytes = TURNS * n * size_of::<T>();
+                    if bytes <= AHEAD_BYTES {
+                        for b in (0..bytes).step_by(64) {
+                            ask_for(x.at(first * n).wrapping_byte_add(bytes + b));
+                            ask_for(y.at(first * n).wrapping_byte_add(bytes + b));
                         }
                     }
                 }
+                #[cfg(target_arch = "x86_64")]
+                if Self::LANES && self.avx2 && self.walks.is_none() && own.len() >= EIGHT && left > LEFT {
+                    // The last eight lines may begin with some that are done, and give the same again.
+                    let at = first.min(own.end - EIGHT) * n;
+                    let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
+                    lanes::long::<T, F, true>(x.at(at), y.at(at), way, [start; EIGHT]);
+                    first += EIGHT;
+                    continue;
+                }
+                // Of fewer lines the last is walked along several times at once, to the same results.
+                let at = |i: usize| (first + i).min(own.end - 1) * n;
+                match (left, self.walks) {
+                    (1, _) => {
+                        scan::<T, F, 1>((x, y), [at(0)], n, self.reverse, [start]);
+                    }
+                    (_, Some(walks)) => {
+                        self.walk(walks.scan, (x, y), std::array::from_fn(at), n, [start; EIGHT]);
+                    }
+                    (..=LEFT, None) => {
+                        let starts = std::array::from_fn(at);
+                        scan_by::<T, F, LEFT>(self.avx2, (x, y), starts, n, self.reverse, [start; LEFT]);
+                    }
+                    _ => {
+                        let starts = std::array::from_fn(at);
+                        scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, n, self.reverse, [start; TURNS]);
+                    }
+                }
             }
-        });
+            first += TURNS;
+        }
     }
 
     /// Where parts of a line begin, in the order of the walk.
     fn part(&self, line: usize, part: usize) -> usize {
         let each = self.lines.n / self.parts;
         line * self.lines.n + each * if self.reverse { self.parts - 1 - part } else { part }
+    }
+
+    /// Parts that follow each other in one of both directions, by vectors if the machine has them.
+    ///
+    /// # Safety
+    /// As for `scan` or, if nothing is written, `fold`.
+    unsafe fn folded<const WRITE: bool>(
+        &self,
+        (x, y): (Raw<T>, Raw<T>),
+        starts: [usize; TURNS],
+        each: usize,
+        states: [F::State; TURNS],
+    ) -> [F::State; TURNS] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if Self::LANES && self.avx2 {
+                let apart = if self.reverse { -(each as isize) } else { each as isize };
+                let way = lanes::Way { apart, n: each, reverse: self.reverse };
+                return lanes::long::<T, F, WRITE>(x.at(starts[0]), y.at(starts[0]), way, states);
+            }
+            match WRITE {
+                true => scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, each, self.reverse, states),
+                false => fold::<T, F, TURNS>(x, starts, each, self.reverse, states),
+            }
+        }
     }
 
     /// Few long adjacent lines. The last elements, which are no whole part, come first where the walk is reversed.
@@ -334,7 +302,7 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
                 unsafe {
                     let found = match self.walks {
                         Some(walks) => self.walk(walks.fold, (x, y), starts(unit), each, [start; TURNS]),
-                        None => fold::<T, F, TURNS>(x, starts(unit), each, self.reverse, [start; TURNS]),
+                        None => self.folded::<false>((x, y), starts(unit), each, [start; TURNS]),
                     };
                     for (i, s) in found.into_iter().enumerate() {
                         *totals.at(unit * TURNS + i) = s;
@@ -368,7 +336,7 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
                     let before = std::array::from_fn(|i| *totals.at(unit * TURNS + i));
                     match self.walks {
                         Some(walks) => self.walk(walks.scan, (x, y), starts(unit), each, before),
-                        None => scan_by::<T, F, TURNS>(self.avx2, (x, y), starts(unit), each, self.reverse, before),
+                        None => self.folded::<true>((x, y), starts(unit), each, before),
                     };
                 }
             }

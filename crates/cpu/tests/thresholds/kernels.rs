@@ -35,8 +35,12 @@ fn reductions(shape: &[usize], axes: &[usize], dtype: DType) -> Vec<Graph> {
 }
 
 fn softmax(shape: &[usize], axis: usize) -> Graph {
+    softmax_of(DType::F32, shape, axis)
+}
+
+fn softmax_of(dtype: DType, shape: &[usize], axis: usize) -> Graph {
     let mut b = Builder::new();
-    let x = b.input(DType::F32, shape);
+    let x = b.input(dtype, shape);
     let most = b.reduce(ReduceKind::Max, x, &[axis]).unwrap();
     let most = b.unreduce(most, shape, &[axis]).unwrap();
     let d = b.sub(x, most).unwrap();
@@ -45,6 +49,42 @@ fn softmax(shape: &[usize], axis: usize) -> Graph {
     let s = b.unreduce(s, shape, &[axis]).unwrap();
     let y = b.div(e, s).unwrap();
     b.finish(&[y])
+}
+
+/// Rows less their mean: sums alone.
+fn normalised(shape: &[usize]) -> Graph {
+    map(shape, |b, x| {
+        let sum = b.sum(x, &[1]).unwrap();
+        let mean = b.scale(sum, 1.0 / shape[1] as f64).unwrap();
+        let mean = b.unreduce(mean, shape, &[1]).unwrap();
+        vec![b.sub(x, mean).unwrap()]
+    })
+}
+
+/// Rows less their mean, by the mean of their squares: sums one after the other.
+fn standardised(shape: &[usize]) -> Graph {
+    map(shape, |b, x| {
+        let wide = |b: &mut Builder, x| {
+            let sum = b.sum(x, &[1]).unwrap();
+            let mean = b.scale(sum, 1.0 / shape[1] as f64).unwrap();
+            b.unreduce(mean, shape, &[1]).unwrap()
+        };
+        let mean = wide(b, x);
+        let d = b.sub(x, mean).unwrap();
+        let square = b.mul(d, d).unwrap();
+        let squares = wide(b, square);
+        vec![b.mul(d, squares).unwrap()]
+    })
+}
+
+/// So many rows of so many elements, along the last axis and along others.
+fn short_rows(quantity: usize, rows: usize, elements: usize) -> Vec<Case> {
+    let mut all = Vec::new();
+    for d in [DType::F32, DType::F64, DType::BF16] {
+        all.push(softmax_of(d, &[rows, elements], 1));
+        all.push(softmax_of(d, &[2, elements, rows], 1));
+    }
+    cases(quantity, all)
 }
 
 fn cases(quantity: usize, graphs: Vec<Graph>) -> Vec<Case> {
@@ -236,7 +276,22 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         all.push(Case::new(q, softmax(&[900, q], 0)));
         all
     }),
+    ("schedule.short_row", |q, _| [3, 61, 300].into_iter().flat_map(|n| short_rows(q, n, q)).collect()),
+    ("schedule.row_sum", |q, _| {
+        let of = |n: usize| normalised(&[n, q]);
+        [3, 61, 300].map(of).into_iter().map(|g| Case::new(q, g)).collect()
+    }),
+    ("schedule.row_vector", |q, _| {
+        let of = |n: usize| standardised(&[n, q]);
+        [3, 61, 300].map(of).into_iter().map(|g| Case::new(q, g)).collect()
+    }),
+    ("schedule.abreast", |q, _| [2, 5, 8, 19].into_iter().flat_map(|n| short_rows(q, q, n)).collect()),
+    ("schedule.abreast_block", |q, round| {
+        let rows = |n| (round.divide(q, n), n);
+        [2, 7, 19, 32].map(rows).into_iter().flat_map(|(rows, n)| short_rows(rows * n, rows, n)).collect()
+    }),
     ("schedule.scan_lanes", scan),
+    ("schedule.scan_whole", scan),
     ("sums.vector_block", |q, _| {
         let mut all = cases(q, reductions(&[40, q], &[1], DType::F32));
         all.push(Case::new(q, softmax(&[40, q], 1)));

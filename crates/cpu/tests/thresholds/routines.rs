@@ -103,7 +103,7 @@ fn alone(quantity: usize, size: usize, window: usize) -> Vec<Case> {
 /// Running sums and maxima, forwards and backwards.
 fn runs(quantity: usize, shape: &[usize]) -> Vec<Case> {
     let mut all = Vec::new();
-    for kind in [ReduceKind::Sum, ReduceKind::Max] {
+    for kind in [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max] {
         for reverse in [false, true] {
             all.push(Case::new(quantity, one(Cumulative { kind, axis: 1, reverse }, &[f32s(shape)])));
         }
@@ -116,6 +116,19 @@ fn counted(quantity: usize, _: Round) -> Vec<Case> {
     let op = Scatter { kind: ScatterKind::Add, dims: SliceDims::take(1, 0, 1), mode: ScatterMode::Clip };
     let types = [&[quantity][..], &[9 * quantity, 1], &[9 * quantity]].map(|s| Type::new(DType::I32, s));
     vec![Case::new(quantity, one(op, &types))]
+}
+
+/// So many rows added to those of an operand, and put in their place, some of them several times.
+fn to_rows(quantity: usize, operand: &[usize], slices: usize) -> Vec<Case> {
+    let kinds = [ScatterKind::Add, ScatterKind::Set, ScatterKind::Max];
+    let dtypes = [(DType::F32, DType::I32), (DType::BF16, DType::I64)];
+    let of = |kind, (dtype, index)| {
+        let op = Scatter { kind, dims: SliceDims::take(2, 0, 1), mode: ScatterMode::Clip };
+        let types =
+            [Type::new(dtype, operand), Type::new(index, &[slices, 1]), Type::new(dtype, &[slices, operand[1]])];
+        Case::new(quantity, one(op, &types))
+    };
+    kinds.into_iter().flat_map(|kind| dtypes.map(|d| of(kind, d))).collect()
 }
 
 /// Lines with many equal elements too, both ways, with places beside them.
@@ -334,6 +347,15 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("running.turns", |q, _| runs(q, &[q, 37])),
     ("running.left", |q, _| runs(q, &[q, 37])),
     ("running.short", |q, _| runs(q, &[77, q])),
+    ("running.full", |q, _| runs(q, &[77, q])),
+    ("running.block", |q, _| runs(q, &[77, q])),
+    ("running.wide", |q, _| {
+        let op = |reverse| Cumulative { kind: ReduceKind::Prod, axis: 1, reverse };
+        let types = [DType::F64, DType::I64].map(|d| [Type::new(d, &[21, q])]);
+        types.iter().flat_map(|t| [Case::new(q, one(op(false), t)), Case::new(q, one(op(true), t))]).collect()
+    }),
+    ("scatter.block", |q, _| to_rows(q, &[40, 3], q)),
+    ("scatter.row", |q, _| to_rows(q, &[40, 3], q)),
     ("running.ahead", |q, _| runs(q, &[70, q])),
     ("running.kept", |q, _| runs(q, &[70, q])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),

@@ -11,11 +11,12 @@ impl Emitter<'_> {
     pub(in crate::fuse) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
+        let kept = row * self.shape.abreast.map_or(1, |a| a.rows);
         if self.tile.is_some()
             || levels == 0
-            || !in_row
+            || !(in_row || self.shape.abreast.is_some())
             || self.shape.cols.len() != 1
-            || row as usize * 8 > self.row_scratch
+            || kept as usize * 8 > self.row_scratch
         {
             return;
         }
@@ -54,8 +55,8 @@ impl Emitter<'_> {
         }
         for e in shared.into_iter().take(4) {
             let dtype = self.g.exprs.info(e).dtype;
-            let buf = self.b.buffer(dtype, Mode::Scratch(row as usize));
-            self.params.push(Param::Scratch(row as usize * dtype.size()));
+            let buf = self.b.buffer(dtype, Mode::Scratch(kept as usize));
+            self.params.push(Param::Scratch(kept as usize * dtype.size()));
             self.cached.insert(e, buf);
         }
     }
@@ -92,7 +93,19 @@ impl Emitter<'_> {
 
     /// Where the innermost loop of a row is, as an index of its scratch.
     pub(super) fn column(&self) -> Option<loops::Index> {
-        match self.bind[*self.shape.cols.last()?] {
+        let column = self.bind[*self.shape.cols.last()?];
+        if let (Some(a), Some(v)) = (self.shape.abreast, self.shape.vector) {
+            let Bind::Block(_, row) = self.bind[v] else { return None };
+            let row = loops::Index::from(row);
+            return match column {
+                Bind::Var(column) => Some(row.plus(column, a.rows)),
+                Bind::Block(start, column) => {
+                    Some(row.term(loops::Atom::Reg(start), loops::Size::Const(a.rows)).plus(column, a.rows))
+                }
+                Bind::Unbound | Bind::Reg(_) => None,
+            };
+        }
+        match column {
             Bind::Var(var) => Some(var.into()),
             Bind::Block(start, var) => Some(loops::Index::from(start).plus(var, 1)),
             Bind::Unbound | Bind::Reg(_) => None,

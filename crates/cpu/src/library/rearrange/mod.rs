@@ -10,6 +10,11 @@ mod narrow;
 mod read;
 mod take;
 pub(super) mod tiles;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod turn;
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub(crate) use turn::Turn;
 
 use super::{Raw, Routine, in_ranges};
 use crate::gemm::Isa;

@@ -1,0 +1,329 @@
+//! Short rows side by side.
+//!
+//! A vector that runs along a short row computes more for the lanes it leaves empty, and for the end of each loop, than for
+//! the row. So each row gets a lane. Lanes that are a row apart in memory load slowly; a block of rows is therefore turned
+//! column by column into scratch first, everything is computed there, and results are turned back. The turning is written as
+//! plain loops that only copy, which a code generator may know and do better.
+//!
+//! Float sums and products have one order, whichever way a row is taken: that of a vector which runs along it. There, lane `k` has elements `k`,
+//! `k + lanes`, .., and lanes are joined by halves. Programs compute one sum in several kernels, and differences of such sums
+//! are zero or noise.
+
+use super::{Bind, Emitter, Scope};
+use crate::fuse::expr::{Ex, ExId};
+use crate::fuse::generate::Generator;
+use crate::fuse::index::{AtomKind, Lin};
+use crate::fuse::lower::{Group, Lowered, Param, Role, kernel_name};
+use crate::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Stmt, Var};
+use crate::target::Workers;
+use ir::ops::ReduceKind;
+use ir::{Binary, DType, Scalar, Value};
+
+/// Rows of a block are a multiple of this.
+const GRAIN: i64 = 64;
+
+/// Operands and results of a kernel, at most.
+const MOST: usize = 10;
+
+/// Rows that run side by side.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fuse) struct Abreast {
+    /// Rows of a block.
+    pub(in crate::fuse) rows: i64,
+    /// Lanes of the vector that would run along a row.
+    lanes: i64,
+}
+
+/// The lanes of a vector along the rows: those of eight bytes are half as many, as soon as a value is one.
+fn lanes(g: &Generator<'_>, column: usize, w: Workers) -> i64 {
+    let wide = |e: usize| {
+        let info = g.exprs.info(e as ExId);
+        info.dtype.size() == 8 && info.vars >> column & 1 == 1
+    };
+    if (0..g.exprs.iter().count()).any(wide) { w.row_vector / 2 } else { w.row_vector }
+}
+
+/// How a form runs over rows and columns.
+#[derive(PartialEq)]
+enum Runs {
+    /// Row after row without gaps.
+    Dense,
+    /// With the columns alone, or with neither.
+    Columns,
+    /// One element a row, one after the other.
+    Rows,
+    Otherwise,
+}
+
+fn runs(g: &Generator<'_>, form: &Lin, (row, column): (usize, usize), extents: &[i64]) -> Runs {
+    let (mut of_row, mut of_column) = (0, 0);
+    for &(a, k) in &form.terms {
+        let atom = g.atoms.get(a);
+        match atom.kind {
+            AtomKind::Var(v) if v == row => of_row = k,
+            AtomKind::Var(v) if v == column => of_column = k,
+            AtomKind::Var(_) => {}
+            _ if atom.vars == 0 => {}
+            _ => return Runs::Otherwise,
+        }
+    }
+    match (of_row, of_column) {
+        (0, _) => Runs::Columns,
+        (1, 0) => Runs::Rows,
+        (k, 1) if k == extents[column] => Runs::Dense,
+        _ => Runs::Otherwise,
+    }
+}
+
+/// How rows run side by side, if they are short, many, and lie as they must; they are reduced so many times one after the
+/// other, and give so many results.
+pub(in crate::fuse) fn abreast(
+    g: &Generator<'_>,
+    forms: &[&Lin],
+    (row, column): (usize, usize),
+    extents: &[i64],
+    (levels, results): (u32, usize),
+    w: Workers,
+) -> Option<Abreast> {
+    let (n, lanes) = (extents[column], lanes(g, column, w));
+    let loads = || g.exprs.iter().filter(|e| matches!(e, Ex::Load { .. }));
+    let function = |e: usize| {
+        let costs = match g.exprs.get(e as ExId) {
+            Ex::Unary(op, _) => op.cost(),
+            Ex::Binary(op, ..) => op.cost(),
+            _ => 0,
+        };
+        costs > 6 && g.exprs.info(e as ExId).vars >> column & 1 == 1
+    };
+    // Functions of elements are computed for empty lanes too; sums lose less, and rows that fill a vector hardly anything. Longer rows run through several
+    // vectors, whose number and order are the code generator's.
+    let sums = || n <= lanes * levels as i64 - lanes / 2 && n != lanes;
+    let wasteful = || (0..g.exprs.iter().count()).any(function) || sums();
+    let pays = (2..2 * lanes).contains(&n)
+        && wasteful()
+        && extents[row] >= w.abreast.0
+        // Each has scratch of its own.
+        && loads().count() + results <= MOST
+        && forms.iter().all(|l| runs(g, l, (row, column), extents) != Runs::Otherwise)
+        && g.exprs.iter().all(|e| !matches!(e, Ex::Load { mask: Some(_), .. }));
+    pays.then(|| Abreast { rows: (w.abreast.1 / n / GRAIN * GRAIN).max(GRAIN), lanes })
+}
+
+/// An index so many elements further.
+fn beyond(index: loops::Index, elements: i64) -> loops::Index {
+    loops::Index { offset: index.offset + elements, ..index }
+}
+
+impl Emitter<'_> {
+    /// The kernel of rows that run side by side: in parallel blocks of so many, the last of which may have fewer.
+    pub(super) fn side_by_side(mut self, group: &Group, Abreast { rows, .. }: Abreast) -> Lowered {
+        let (Some(v), &[column]) = (self.shape.vector, &self.shape.cols[..]) else {
+            unreachable!("rows have one variable and their elements another")
+        };
+        let (all, elements) = (self.shape.extents[v], self.shape.extents[column]);
+        let blocks = (all + rows - 1) / rows;
+        let count = self.scratch(DType::I32, 1);
+        let var = self.b.var();
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        let start = self.b.index(loops::Index::default().plus(var, rows));
+        let (end, most) = (self.number(all), self.number(rows));
+        let left = self.b.binary(Binary::Sub, end, start);
+        let here = self.b.binary(Binary::Min, left, most);
+        let here = self.b.cast(DType::I32, here);
+        self.b.store(count, 0, here);
+        self.block_start = Some(start);
+        self.hoist_all();
+        let here = Extent::Bounded { bound: Size::Const(rows), buf: count, index: loops::Index::default() };
+
+        for e in self.dense_loads(v, column) {
+            let Ex::Load { from, at, .. } = self.g.exprs.get(e).clone() else { continue };
+            let dtype = self.g.exprs.info(e).dtype;
+            let (buf, kept) = (self.buffer(from, dtype, Mode::Read), self.scratch(dtype, elements * rows));
+            self.turn(&here, &at, |b, outside, inside| {
+                let x = b.load(buf, outside);
+                b.store(kept, inside, x);
+            });
+            self.cached.insert(e, kept);
+            self.written.push(e);
+        }
+        let results: Vec<(Value, Lin)> =
+            self.stores.iter().filter(|s| s.1 == Role::Full).map(|s| (s.0, s.3.clone())).collect();
+        for (value, _) in &results {
+            let kept = self.scratch(self.g.graph.ty(*value).dtype, elements * rows);
+            self.kept.insert(*value, kept);
+        }
+        self.looped(v, &here, LoopKind::Vector, Some(start), |e, _| e.row());
+        for (value, at) in &results {
+            let (kept, dtype) = (self.kept[value], self.g.graph.ty(*value).dtype);
+            let buf = self.buffer(*value, dtype, Mode::Write);
+            self.turn(&here, at, |b, outside, inside| {
+                let x = b.load(kept, inside);
+                b.store(buf, outside, x);
+            });
+        }
+        self.scopes.pop();
+        let body = self.b.end();
+        let (extent, kind) = (Extent::Exact(Size::Const(blocks)), LoopKind::Parallel);
+        self.b.push(Stmt::Loop(loops::Loop { var, extent, kind, carried: Vec::new(), body }));
+        let mut kernel = self.b.finish();
+        kernel.name = kernel_name(group);
+        Lowered { kernel, params: self.params, parallel: Some(blocks), work: self.shape.work }
+    }
+
+    fn number(&mut self, n: i64) -> Reg {
+        self.b.constant(Scalar::from_i64(DType::I64, n))
+    }
+
+    fn scratch(&mut self, dtype: DType, elements: i64) -> Buf {
+        self.params.push(Param::Scratch(elements as usize * dtype.size()));
+        self.b.buffer(dtype, Mode::Scratch(elements as usize))
+    }
+
+    /// A loop over a variable, from `start` on.
+    fn looped(
+        &mut self,
+        v: usize,
+        extent: &Extent,
+        kind: LoopKind,
+        start: Option<Reg>,
+        body: impl FnOnce(&mut Self, Var),
+    ) {
+        let var = self.b.var();
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        let before = self.bound;
+        self.set_bound(v, start.map_or(Bind::Var(var), |s| Bind::Block(s, var)));
+        body(self, var);
+        self.unbind(v, before);
+        self.scopes.pop();
+        let body = self.b.end();
+        self.b.push(Stmt::Loop(loops::Loop { var, extent: extent.clone(), kind, carried: Vec::new(), body }));
+    }
+
+    /// Copies the elements of a block, given where each is outside and in scratch.
+    fn turn(&mut self, here: &Extent, at: &Lin, copy: impl FnOnce(&mut loops::Builder, loops::Index, loops::Index)) {
+        let (Some(v), column) = (self.shape.vector, self.shape.cols[0]) else { return };
+        let columns = Extent::Exact(Size::Const(self.shape.extents[column]));
+        self.looped(v, here, LoopKind::Vector, self.block_start, |e, _| {
+            e.looped(column, &columns, LoopKind::Serial, None, |e, _| {
+                let (outside, inside) = (e.index(at), e.column());
+                copy(&mut e.b, outside, inside.expect("both variables are bound"));
+            });
+        });
+    }
+
+    /// Whether the order in which a reduction takes its elements shows in its result.
+    pub(super) fn order_shows(&self, reduction: usize) -> bool {
+        let r = &self.reductions[reduction];
+        r.acc.is_float() && matches!(r.kind, ReduceKind::Sum | ReduceKind::Prod)
+    }
+
+    /// Reductions of rows side by side, in the order of a vector along each: partial results, one for each lane of that vector, are kept in scratch and
+    /// joined by halves. Those whose order does not show are carried along.
+    pub(super) fn reduce_in_order(
+        &mut self,
+        Abreast { rows, lanes }: Abreast,
+        accs: &[(Reg, Binary)],
+        here: &[usize],
+    ) -> Vec<Reg> {
+        let column = self.shape.cols[0];
+        let n = self.shape.extents[column];
+        let first = n.min(lanes);
+        let mut partial: Vec<Option<Buf>> = Vec::with_capacity(here.len());
+        for &k in here {
+            let acc = self.reductions[k].acc;
+            partial.push(self.order_shows(k).then(|| self.scratch(acc, first * rows)));
+        }
+        let mut outs: Vec<Reg> = accs.iter().map(|a| a.0).collect();
+        let written = self.written.clone();
+        for (start, count) in [(0, first), (first, n - first)].into_iter().filter(|p| p.1 > 0) {
+            // Each range keeps what later loops need itself.
+            self.written.clone_from(&written);
+            let range = (count < n).then(|| (self.number(start), count));
+            let carried = outs.iter().zip(&partial).filter(|(_, p)| p.is_none()).map(|(&r, _)| (r, None));
+            let carried: Vec<(Reg, Option<Binary>)> = carried.collect();
+            let nexts = self.over_range(column, range, LoopKind::Serial, &carried, &mut |e, phis| {
+                let (mut phis, mut next) = (phis.iter(), Vec::with_capacity(phis.len()));
+                for ((&k, &(_, op)), partial) in here.iter().zip(accs).zip(&partial) {
+                    let (operand, dtype) = (e.reductions[k].operand, e.reductions[k].acc);
+                    let x = e.reg(operand);
+                    let mut x = if e.b.dtype(x) == dtype { x } else { e.b.cast(dtype, x) };
+                    match (partial, e.lane()) {
+                        (&Some(buf), Some((row, var))) => {
+                            let at = loops::Index::from(row).plus(var, rows);
+                            if start > 0 {
+                                let before = e.b.load(buf, at.clone());
+                                x = e.b.binary(op, before, x);
+                            }
+                            e.b.store(buf, at, x);
+                        }
+                        _ => next.extend(phis.next().map(|&phi| e.b.binary(op, phi, x))),
+                    }
+                }
+                e.write_cache(here);
+                next
+            });
+            let unordered = outs.iter_mut().zip(&partial).filter(|(_, p)| p.is_none());
+            unordered.zip(nexts).for_each(|((out, _), next)| *out = next);
+        }
+        let Some(Bind::Block(_, row)) = self.shape.vector.map(|v| self.bind[v]) else { return outs };
+        let joined: Vec<(Buf, Binary)> =
+            partial.iter().zip(accs).filter_map(|(p, a)| p.map(|buf| (buf, a.1))).collect();
+        let mut half = lanes / 2;
+        while half > 1 {
+            // Lanes beyond the row's end have nothing to give; there is a loop for them all the same, so that rows of all lengths have the same form.
+            let count = (first - half).clamp(0, half);
+            let var = self.b.var();
+            self.b.begin();
+            for &(buf, op) in &joined {
+                let at = loops::Index::from(row).plus(var, rows);
+                let (low, high) = (self.b.load(buf, at.clone()), self.b.load(buf, beyond(at.clone(), half * rows)));
+                let x = self.b.binary(op, low, high);
+                self.b.store(buf, at, x);
+            }
+            let (extent, kind) = (Extent::Exact(Size::Const(count)), LoopKind::Serial);
+            let body = self.b.end();
+            self.b.push(Stmt::Loop(loops::Loop { var, extent, kind, carried: Vec::new(), body }));
+            half /= 2;
+        }
+        for ((out, partial), &(init, op)) in outs.iter_mut().zip(&partial).zip(accs) {
+            if let Some(buf) = *partial {
+                let at = loops::Index::from(row);
+                let (low, high) = (self.b.load(buf, at.clone()), self.b.load(buf, beyond(at, rows)));
+                let x = self.b.binary(op, low, high);
+                *out = self.b.binary(op, init, x);
+            }
+        }
+        outs
+    }
+
+    /// The variables of the row in its block and of the column in its range, while both are bound.
+    fn lane(&self) -> Option<(Var, Var)> {
+        let Bind::Block(_, row) = self.bind[self.shape.vector?] else { return None };
+        match self.bind[self.shape.cols[0]] {
+            Bind::Var(var) | Bind::Block(_, var) => Some((row, var)),
+            Bind::Unbound | Bind::Reg(_) => None,
+        }
+    }
+
+    /// Loads that run over rows without gaps.
+    fn dense_loads(&self, row: usize, column: usize) -> Vec<ExId> {
+        let mut stack: Vec<ExId> = self.reductions.iter().map(|r| r.operand).collect();
+        stack.extend(self.stores.iter().map(|s| s.2));
+        let (mut seen, mut found) = (rustc_hash::FxHashSet::default(), Vec::new());
+        while let Some(e) = stack.pop() {
+            if !seen.insert(e) {
+                continue;
+            }
+            if let Ex::Load { at, .. } = self.g.exprs.get(e)
+                && runs(&self.g, at, (row, column), &self.shape.extents) == Runs::Dense
+            {
+                found.push(e);
+            }
+            stack.extend(self.g.exprs.get(e).children());
+        }
+        found.sort_unstable();
+        found
+    }
+}

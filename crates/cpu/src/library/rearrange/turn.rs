@@ -1,0 +1,65 @@
+//! A block of short rows, column by column, and back.
+
+use super::Axis;
+use super::lines;
+use super::tiles::{self, Transpose};
+use crate::gemm::Isa;
+
+/// A block that generated code has turned for it.
+pub(crate) struct Turn {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// Elements from row to row.
+    pub(crate) outside: isize,
+    /// Elements from column to column.
+    pub(crate) inside: isize,
+    /// Columns become rows.
+    pub(crate) back: bool,
+    pub(crate) isa: Isa,
+}
+
+impl Turn {
+    /// Turns the block, whose elements have so many bytes.
+    ///
+    /// # Safety
+    /// Both ends are good for the block, and the machine has the instruction set.
+    pub(crate) unsafe fn run(&self, bytes: usize, from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match bytes {
+                1 => self.run_as::<u8>(from, to),
+                2 => self.run_as::<u16>(from.cast(), to.cast()),
+                4 => self.run_as::<u32>(from.cast(), to.cast()),
+                _ => self.run_as::<u64>(from.cast(), to.cast()),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Turn::run`].
+    unsafe fn run_as<T: Transpose>(&self, from: *const T, to: *mut T) {
+        let dense = self.outside == self.columns as isize;
+        let short = dense && (2..=lines::SHORT).contains(&self.columns) && self.columns < T::TILE;
+        let row = |from, to| Axis { size: self.rows, from, to };
+        let column = |from, to| Axis { size: self.columns, from, to };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.back, short) {
+                (false, true) => {
+                    lines::collect(from, to, column(1, self.inside), row(self.outside, 1), 0..self.rows, self.isa)
+                }
+                (true, true) => {
+                    lines::deal(from, to, column(self.inside, 1), row(1, self.outside), 0..self.rows, self.isa)
+                }
+                (false, false) => {
+                    let (d, s) = (row(self.outside, 1), column(1, self.inside));
+                    tiles::transpose(from, to, d, s, 0..self.columns, self.isa)
+                }
+                (true, false) => {
+                    let (d, s) = (column(self.inside, 1), row(1, self.outside));
+                    tiles::transpose(from, to, d, s, 0..self.rows, self.isa)
+                }
+            }
+        }
+    }
+}
