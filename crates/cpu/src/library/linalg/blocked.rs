@@ -5,7 +5,7 @@
 
 use super::super::{Raw, in_ranges};
 use super::lines::Triangle;
-use super::{Real, factor, lines};
+use super::{Real, elimination, factor, lines};
 use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use ir::DType;
@@ -25,6 +25,14 @@ pub(super) const OTHERS: usize = 8;
 
 /// Columns of right-hand sides that a thread takes at least.
 const SHARE: usize = 64;
+
+/// Elements that are read once and multiplied as quickly as one of work: threads that share them out must have more of them than of others.
+const MOVED: usize = 4;
+
+/// Elements of room for the sums of pieces of a symmetric matrix.
+pub(super) fn symmetric_room(n: usize) -> usize {
+    lines::symmetric_pieces(n) * n
+}
 
 /// Shared by the threads, which only read it.
 struct Fixed<T>(T);
@@ -247,6 +255,59 @@ impl Running<'_> {
         unreachable!("scratch for any product was asked for");
     }
 
+    /// [`lines::dots`], shared out.
+    #[inline(always)]
+    pub(super) fn dots<T: Real>(&self, lines: &[T], step: usize, v: &[T], y: &mut [T]) {
+        // Lines that are gone through together stay so.
+        let (units, count) = (y.len().div_ceil(lines::AT_ONCE), y.len());
+        let (isa, to) = (self.products.isa, Raw(y.as_mut_ptr()));
+        in_ranges(self.pool, units, count * v.len() / MOVED, &|range: Range<usize>, _| {
+            let (first, end) = (range.start * lines::AT_ONCE, (range.end * lines::AT_ONCE).min(count));
+            // SAFETY: these elements are this range's.
+            let y = unsafe { std::slice::from_raw_parts_mut(to.at(first), end - first) };
+            lines::dots(isa, &lines[(first * step).min(lines.len())..], step, v, y);
+        });
+    }
+
+    /// [`lines::combined`], shared out.
+    #[inline(always)]
+    pub(super) fn combined<T: Real>(&self, lines: &[T], step: usize, u: &[T], x: &mut [T]) {
+        const UNIT: usize = 16;
+        let (units, count) = (x.len().div_ceil(UNIT), x.len());
+        let (isa, to) = (self.products.isa, Raw(x.as_mut_ptr()));
+        in_ranges(self.pool, units, count * u.len() / MOVED, &|range: Range<usize>, _| {
+            let (first, end) = (range.start * UNIT, (range.end * UNIT).min(count));
+            // SAFETY: these elements are this range's.
+            let x = unsafe { std::slice::from_raw_parts_mut(to.at(first), end - first) };
+            lines::combined(isa, &lines[first.min(lines.len())..], step, u, x);
+        });
+    }
+
+    /// `y = A·v` for rows and columns from `k` on of a symmetric matrix of order `n`: pieces of it, with [`symmetric_room`] for their sums.
+    #[inline(always)]
+    pub(super) fn symmetric_times<T: Real>(&self, a: &[T], n: usize, k: usize, v: &[T], y: &mut [T], room: &mut [T]) {
+        let (isa, size) = (self.products.isa, n - k);
+        let pieces = lines::symmetric_pieces(size);
+        if pieces == 1 {
+            return lines::symmetric_times(isa, a, n, k, 0..size, v, y);
+        }
+        debug_assert!(room.len() >= symmetric_room(size));
+        let sums = Raw(room.as_mut_ptr());
+        in_ranges(self.pool, pieces, size * size / (2 * MOVED), &|range: Range<usize>, _| {
+            for piece in range {
+                let rows = lines::symmetric_piece(size, piece);
+                // SAFETY: the piece's own sums.
+                let sums = unsafe { std::slice::from_raw_parts_mut(sums.at(piece * size), rows.end) };
+                lines::symmetric_times(isa, a, n, k, rows, v, sums);
+            }
+        });
+        y[..size].fill(T::ZERO);
+        for piece in 0..pieces {
+            let end = lines::symmetric_piece(size, piece).end;
+            y.iter_mut().zip(&room[piece * size..][..end]).for_each(|(y, x)| *y += *x);
+        }
+    }
+
     /// The lower factor in place of the lower triangle, zeros above.
     #[inline(always)]
     pub(super) fn cholesky<T: Real>(&self, a: &mut [T], n: usize) {
@@ -320,7 +381,7 @@ impl Running<'_> {
         (0..m).for_each(|i| permutation[i] = T::of(i as f64));
         let mut plans = self.products.plans.iter();
         for b in blocks(m.min(n)) {
-            factor::lu_columns(a, m, n, b.clone(), permutation, &mut pivot, room);
+            elimination::lu_columns(self.products.isa, a, m, n, b.clone(), permutation, &mut pivot, room);
             if b.end == n {
                 continue;
             }
@@ -367,6 +428,16 @@ impl Running<'_> {
         }
     }
 
+    /// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. Vectors have `size` elements and lie as `v` says, as columns.
+    #[inline(always)]
+    pub(super) fn joint_factors<T: Real>(&self, v: (&[T], Layout), size: usize, tau: &[T], t: &mut [T]) {
+        let (w, at) = (tau.len(), v.0.as_ptr());
+        let t = &mut t[..w * w];
+        // SAFETY: as many vectors of such a length, and room for their products.
+        unsafe { self.product_any([w, size, w], (at, v.1.transposed()), (at, v.1), (t.as_mut_ptr(), w), false) };
+        factor::joined(w, tau, t);
+    }
+
     /// `X -= V·op(T)·Vᵀ·X`.
     ///
     /// # Safety
@@ -395,7 +466,7 @@ impl Running<'_> {
 
 /// The vectors of a block of reflections, side by side in `v`.
 #[inline(always)]
-fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
+pub(super) fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
     let w = b.len();
     for (i, row) in (b.start..m).zip(v.chunks_exact_mut(w)) {
         row.copy_from_slice(&a[i * n + b.start..i * n + b.end]);
@@ -404,12 +475,4 @@ fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &m
             row[i - b.start + 1..].fill(T::ZERO);
         }
     }
-}
-
-/// The reflections of a block: their vectors side by side in `v`, and the factors by which they act at once in `t`.
-#[inline(always)]
-pub(super) fn reflections<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, tau: &[T], v: &mut [T], t: &mut [T]) {
-    pack_reflectors(a, m, n, b, v);
-    let w = b.len();
-    factor::joint_factors(&v[..(m - b.start) * w], w, &tau[b.clone()], t);
 }

@@ -3,7 +3,7 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::blocked::BLOCK;
-use super::{Real, axpy, dot, lines, squares};
+use super::{Real, axpy, dot, elimination, lines, squares};
 use crate::gemm::Isa;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
@@ -11,6 +11,9 @@ use std::ops::Range;
 /// Columns of an LU factorisation that are eliminated one by one before the others of their block are, and rows of a Cholesky
 /// factor that are computed together.
 const NARROW: usize = 8;
+
+/// Rows of a matrix from which on its LU factorisation goes down columns.
+pub(super) const HIGH: usize = 32;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
 #[inline(always)]
@@ -230,10 +233,21 @@ pub(super) fn solve_right<T: Real>(op: TriangularSolve, a: &[T], n: usize, block
 
 /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
 #[inline(always)]
-pub(super) fn lu<T: Real>(a: &mut [T], m: usize, n: usize, permutation: &mut [T], mut pivot: impl FnMut(usize, usize)) {
+pub(super) fn lu<T: Real>(
+    isa: Isa,
+    a: &mut [T],
+    m: usize,
+    n: usize,
+    permutation: &mut [T],
+    mut pivot: impl FnMut(usize, usize),
+    room: &mut [T],
+) {
     (0..m).for_each(|i| permutation[i] = T::of(i as f64));
     let steps = m.min(n);
-    lu_panel(a, m, n, 0..steps, permutation, &mut pivot);
+    match m >= HIGH {
+        true => elimination::lu_columns(isa, a, m, n, 0..steps, permutation, &mut pivot, room),
+        false => lu_panel(a, m, n, 0..steps, permutation, &mut pivot),
+    }
     if steps < n {
         lu_right(a, n, 0..steps);
     }
@@ -314,63 +328,6 @@ pub(super) fn lu_panel<T: Real>(
             }
         }
     }
-}
-
-/// [`lu_panel`] of a large matrix: the columns lie beside each other in `room` meanwhile.
-#[inline(always)]
-pub(super) fn lu_columns<T: Real>(
-    a: &mut [T],
-    m: usize,
-    n: usize,
-    columns: Range<usize>,
-    permutation: &mut [T],
-    pivot: &mut impl FnMut(usize, usize),
-    room: &mut [T],
-) {
-    let (start, height, w) = (columns.start, m - columns.start, columns.len());
-    let room = &mut room[..height * w];
-    for i in 0..height {
-        let row = &a[(start + i) * n + start..][..w];
-        row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
-    }
-    for k in 0..w.min(height) {
-        let best = k + first_largest(&room[k * height + k..(k + 1) * height]);
-        pivot(start + k, start + best);
-        permutation.swap(start + k, start + best);
-        if best != k {
-            let (low, high) = a.split_at_mut((start + best) * n);
-            low[(start + k) * n..(start + k + 1) * n].swap_with_slice(&mut high[..n]);
-            (0..w).for_each(|j| room.swap(j * height + k, j * height + best));
-        }
-        let (before, others) = room.split_at_mut((k + 1) * height);
-        let (top, own) = before[k * height + k..].split_first_mut().expect("a row for each step");
-        if *top == T::ZERO {
-            continue;
-        }
-        own.iter_mut().for_each(|x| *x /= *top);
-        for column in others.chunks_exact_mut(height) {
-            let f = column[k];
-            axpy(-f, own, &mut column[k + 1..]);
-        }
-    }
-    for i in 0..height {
-        let row = &mut a[(start + i) * n + start..][..w];
-        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
-    }
-}
-
-/// The place of the first element whose magnitude no other exceeds; the first one's if that is not a number.
-#[inline(always)]
-fn first_largest<T: Real>(x: &[T]) -> usize {
-    const L: usize = 16;
-    let mut most = [x[0].abs(); L];
-    for x in x.chunks(L) {
-        for (most, x) in most.iter_mut().zip(x) {
-            *most = if x.abs() > *most { x.abs() } else { *most };
-        }
-    }
-    let most = most.into_iter().fold(x[0].abs(), |a, b| if b > a { b } else { a });
-    x.iter().position(|x| x.abs() == most).unwrap_or(0)
 }
 
 /// The rows of `U` beside a block of columns.
@@ -502,20 +459,8 @@ fn reflect<T: Real>(
     }
 }
 
-/// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. `v` has `w` columns.
-#[inline(always)]
-pub(super) fn joint_factors<T: Real>(v: &[T], w: usize, tau: &[T], t: &mut [T]) {
-    t[..w * w].fill(T::ZERO);
-    // Products of the vectors, in the upper triangle.
-    for row in v.chunks_exact(w) {
-        for (i, &x) in row.iter().enumerate().filter(|(_, x)| **x != T::ZERO) {
-            axpy(x, &row[i + 1..], &mut t[i * w + i + 1..(i + 1) * w]);
-        }
-    }
-    joined(w, tau, t);
-}
-
-/// The same of vectors that stand one after the other as [`qr_panel`] leaves them.
+/// The upper triangle `T` with which reflections act at once, `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`, of vectors that stand one after the other as [`qr_panel`]
+/// leaves them.
 #[inline(always)]
 pub(super) fn joint_factors_of_columns<T: Real>(isa: Isa, columns: &[T], height: usize, tau: &[T], t: &mut [T]) {
     let w = tau.len();
@@ -536,29 +481,19 @@ pub(super) fn joint_factors_of_columns<T: Real>(isa: Isa, columns: &[T], height:
     joined(w, tau, t);
 }
 
-/// The same of vectors that are rows of `len` elements.
+/// From the products of vectors, of which the upper triangle is read, at most a block of them; zeros below.
 #[inline(always)]
-pub(super) fn joint_factors_of_rows<T: Real>(isa: Isa, rows: &[T], len: usize, tau: &[T], t: &mut [T]) {
-    let w = tau.len();
-    t[..w * w].fill(T::ZERO);
-    for i in 0..w {
-        let (own, others) = (&rows[i * len..(i + 1) * len], &rows[(i + 1) * len..]);
-        lines::dots(isa, others, len, own, &mut t[i * w + i + 1..(i + 1) * w]);
-    }
-    joined(w, tau, t);
-}
-
-/// From the products of vectors in the upper triangle of `t`.
-#[inline(always)]
-fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
+pub(super) fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
+    let mut column = [T::ZERO; BLOCK];
     for j in 0..w {
         // T[..j, j] = -tau·T[..j, ..j]·(V[.., ..j]ᵀ·v)
+        (0..j).for_each(|k| column[k] = t[k * w + j]);
         for i in 0..j {
-            let sum: T = (i..j).map(|k| if k == i { tau[i] * t[k * w + j] } else { t[i * w + k] * t[k * w + j] }).sum();
-            t[i * w + j] = -tau[j] * sum;
+            t[i * w + j] = -tau[j] * dot(&t[i * w + i..i * w + j], &column[i..j]);
         }
+        t[j * w..j * w + j].fill(T::ZERO);
+        t[j * w + j] = tau[j];
     }
-    (0..w).for_each(|j| t[j * w + j] = tau[j]);
 }
 
 /// `X = op(T)·X` for an upper triangle, in place; X has rows of `cols`.
