@@ -216,6 +216,12 @@ const OTHERS: &[(&str, &str)] = &[
     ("PASSES", "a limit of a search that is never met"),
     ("OWN_B", "how work is shared on tiles; bits are the same"),
     ("ROOT_HALF", "bits of a number"),
+    ("WRITTEN", "a figure of the model that chooses how windows are read"),
+    ("PER_LINE", "a figure of the model that chooses how windows are read"),
+    ("SQUARE", "the shape of windows that have loops of their own, to results as near"),
+    ("MOVED", "a figure of the model that chooses how work is shared"),
+    ("UNIT", "elements that a thread takes at least; each is computed alike"),
+    ("FEWEST", "columns that are gone through at a time, whatever the sizes are"),
     ("COPIES", "vectors that a loop of the portable generator goes on with at once"),
     ("LANES", "lanes of a vector of 128 bits"),
 ];

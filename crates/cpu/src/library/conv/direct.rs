@@ -168,10 +168,16 @@ unsafe fn narrowed(from: *const f32, to: *mut bf16, n: usize) {
     }
 }
 
-/// Whether vectors waste little: writing windows out costs about as much as eight more features, and more of them where lines are short, since it
-/// goes line by line; a few lanes that are wasted don't.
+/// What writing windows out costs, in output features that could be computed meanwhile, where lines are long: every element is copied once for each of a
+/// window's.
+const WRITTEN: usize = 8;
+/// The same of a line of one element: copies go line by line, and what a line costs beside its elements is shared by those. Measured with lines of 7 to
+/// 28 elements, where it takes over.
+const PER_LINE: usize = 224;
+
+/// Whether vectors waste little: lanes that are wasted cost less than writing windows out would, and a few don't count.
 fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usize) -> bool {
-    vectors * lanes * outs <= positions * (outs + outs / 16 + (224 / line.max(1)).max(8))
+    vectors * lanes * outs <= positions * (outs + outs / 16 + (PER_LINE / line.max(1)).max(WRITTEN))
 }
 
 /// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
@@ -183,7 +189,7 @@ pub(super) fn suits([lines, cols]: [usize; 2], window: usize, outs: usize, isa: 
     let count = |along| places(along, [lines, cols], width, cols, lanes).all.len();
     let ways = [Along::Lines, Along::Halves, Along::Plane];
     let least = ways.into_iter().map(count).min().unwrap_or(0);
-    lines * cols >= POSITIONS && outs > 1 && worth(least, lanes, lines * cols, outs, cols)
+    lines * cols >= POSITIONS && outs > 0 && worth(least, lanes, lines * cols, outs, cols)
 }
 
 /// The convolution, where its windows are narrower than the results and vectors of positions waste little.
@@ -191,7 +197,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let spatial = &g.axes[..g.rank];
     let pairs = pairs(g, machine.isa);
     let dtypes = pairs || (g.dtype == DType::F32 && g.out == DType::F32);
-    let plain = dtypes && g.rank <= 2 && g.positions >= POSITIONS && g.outs > 1;
+    let plain = dtypes && g.rank <= 2 && g.positions >= POSITIONS && g.outs > 0;
     let usual = |a: &super::Axis| a.base_dilation == 1 && a.base > 0 && a.stride <= STEPS as i64;
     if !plain || g.features * g.window == 0 || !spatial.iter().all(usual) {
         return None;

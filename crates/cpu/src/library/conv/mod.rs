@@ -58,6 +58,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             depthwise::GRADIENTS,
             "output features of a group: beyond, its kernel's gradient is a product",
         ),
+        Threshold::new(
+            "conv.longest",
+            depthwise::LONGEST,
+            "elements of an axis of such features with its padding: beyond, they go the way of others",
+        ),
         Threshold::new("conv.results", depthwise::RESULTS, "results of a row of such features: beyond, several chunks"),
         Threshold::new(
             "conv.lanes",
@@ -150,7 +155,13 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         return Some(routine);
     }
     if args[0].dtype.size() == 2 && conv.out.is_float() {
+        // A spread input phase by phase, where each of them is multiplied in pairs.
+        let phase = |own: &Conv, args: &[Type], outs: &[Type]| match own.windows.base_dilation.iter().any(|&d| d > 1) {
+            true => widened::prepare(own, args, outs, machine),
+            false => in_pairs(own, args, outs, machine),
+        };
         return in_pairs(conv, args, outs, machine)
+            .or_else(|| phased::prepare(conv, args, outs, phase, machine))
             .or_else(|| widened::prepare(conv, args, outs, machine))
             .or_else(|| plain(conv, args, outs));
     }

@@ -56,6 +56,32 @@ impl Line {
     }
 }
 
+/// Where rows of the padded plane go, one after the other: the part, and the line in it. Counted on, as a division for each row takes longer than a short
+/// row; with sizes of its own, which nothing that is written can change.
+struct Counted {
+    part: usize,
+    line: usize,
+    step: usize,
+    width: usize,
+}
+
+impl Counted {
+    #[inline(always)]
+    fn new(planes: &Planes) -> Counted {
+        Counted { part: 0, line: 0, step: planes.rows.step, width: planes.width }
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> (usize, usize) {
+        let now = (self.part, self.line);
+        self.part += 1;
+        if self.part == self.step {
+            (self.part, self.line) = (0, self.line + self.width);
+        }
+        now
+    }
+}
+
 /// The planes of all features that are read together, of some positions.
 #[derive(Clone, Debug)]
 pub(super) struct Planes {
@@ -207,10 +233,15 @@ impl Planes {
         unsafe {
             let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
             let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-            for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+            let (mut counted, met, apart) = (Counted::new(self), &self.met[0][..], self.cols.step * self.part);
+            for r in 0..rows.padded() {
+                let (part, line) = counted.next();
+                if !met[part] {
+                    continue;
+                }
                 let source = first + r as i64;
                 let there = (0..rows.base as i64).contains(&source);
-                let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+                let line = to.wrapping_add(part * apart + line);
                 let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
                 for v in 0..vectors {
                     let masks = if there { reads[v] } else { [0; 2] };
@@ -258,10 +289,15 @@ impl Planes {
                 let reads: [_; SHUFFLED] =
                     std::array::from_fn(|i| if i < step { inside(place + (i * LANES) as i64) } else { 0 });
                 let write = (((1u32 << (self.filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
-                for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+                let (mut counted, met, apart) = (Counted::new(self), &self.met[0][..], self.cols.step * self.part);
+                for r in 0..rows.padded() {
+                    let (part, line) = counted.next();
+                    if !met[part] {
+                        continue;
+                    }
                     let source = first + r as i64;
                     let there = (0..rows.base as i64).contains(&source);
-                    let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+                    let line = to.wrapping_add(part * apart + line);
                     let from = x.wrapping_offset((source * cols.base as i64 + place) as isize);
                     let vector = |i: usize| {
                         let mask = if there { reads[i] } else { 0 };
@@ -306,10 +342,15 @@ impl Planes {
             let place = left + (v * LANES) as i64;
             *read = lanes(-place, cols.base as i64 - place);
         }
-        for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+        let (mut counted, met, apart) = (Counted::new(self), &self.met[0][..], self.cols.step * self.part);
+        for r in 0..rows.padded() {
+            let (part, line) = counted.next();
+            if !met[part] {
+                continue;
+            }
             let source = first + r as i64;
             let there = (0..rows.base as i64).contains(&source);
-            let (part, line) = (to.wrapping_add(r % down * self.part), r / down * self.width);
+            let part = to.wrapping_add(part * apart);
             let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
             for (v, &read) in reads[..vectors].iter().enumerate() {
                 let at = line + v * LANES;
@@ -381,9 +422,14 @@ impl Planes {
             (place, begin, steps(cols.base as i64 - place).max(begin))
         };
         let spans: [_; STEPS] = std::array::from_fn(|part| if part < step { inside(part) } else { (0, 0, 0) });
-        for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+        let (mut counted, met, apart) = (Counted::new(self), &self.met[0][..], self.cols.step * self.part);
+        for r in 0..rows.padded() {
+            let (part, line) = counted.next();
+            if !met[part] {
+                continue;
+            }
             let source = first + r as i64;
-            let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+            let line = to.wrapping_add(part * apart + line);
             let there = (0..rows.base as i64).contains(&source);
             for part in (0..step).filter(|&p| self.met[1][p]) {
                 let (place, begin, end) = spans[part];

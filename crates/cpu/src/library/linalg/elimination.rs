@@ -2,41 +2,40 @@
 //! is what the columns of one half leave of those of the other, several of either at a time.
 
 use super::lines::on_machine;
-use super::{Real, turned};
+use super::{Real, turned_from};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Float, Vector};
+use crate::library::Raw;
 use std::ops::Range;
 
-/// [`factor::lu_panel`](super::factor::lu_panel) of a tall matrix: the columns lie beside each other in `room` meanwhile.
-#[expect(clippy::too_many_arguments, reason = "a matrix, some of its columns, and what becomes of its rows")]
+/// The elimination of some columns of a tall matrix from their diagonal on, which lie one after the other in `room` meanwhile. Rows of these columns alone are
+/// exchanged; each step's, counted from the first, goes to `pivots`.
+///
+/// # Safety
+/// The matrix is `[m, n]`, `room` is good for the columns, which are nobody else's.
 #[inline(always)]
-pub(super) fn lu_columns<T: Real>(
+pub(super) unsafe fn lu_columns<T: Real>(
     isa: Isa,
-    a: &mut [T],
+    a: Raw<T>,
     m: usize,
     n: usize,
     columns: Range<usize>,
-    permutation: &mut [T],
-    pivot: &mut impl FnMut(usize, usize),
-    room: &mut [T],
+    pivots: &mut [u32],
+    room: Raw<T>,
 ) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
-    let room = &mut room[..height * w];
-    turned(isa, &a[start * (n + 1)..], n, [height, w], room, height);
-    let mut exchange = |k: usize, best: usize| {
-        pivot(start + k, start + best);
-        permutation.swap(start + k, start + best);
-        if best != k {
-            let (low, high) = a.split_at_mut((start + best) * n);
-            low[(start + k) * n..(start + k + 1) * n].swap_with_slice(&mut high[..n]);
-        }
-    };
-    lu_halves(isa, room, height, 0..w, &mut exchange);
-    turned(isa, room, height, [w, height], &mut a[start * (n + 1)..], n);
+    let at = start * (n + 1);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let room = std::slice::from_raw_parts_mut(room.at(0), height * w);
+        turned_from(isa, a.at(at), n, [height, w], room.as_mut_ptr(), height);
+        lu_halves(isa, room, height, 0..w, &mut |k, best| pivots[k] = best as u32);
+        turned_from(isa, room.as_ptr(), height, [w, height], a.at(at), n);
+    }
 }
 
 /// Columns that are eliminated one by one; of more, one half after the other.
-const FEWEST: usize = 4;
+pub(super) const FEWEST: usize = 4;
 
 /// Some columns of `height`: the first half of them, what that leaves of the others, and those.
 fn lu_halves<T: Real>(
@@ -136,22 +135,23 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
     let (from, len) = (before.as_ptr().wrapping_add(end), height - end);
     let at = |k: usize| from.wrapping_add(k * height);
     for four in rest.chunks_mut(FEWEST * height) {
-        let to = four.as_mut_ptr();
+        let (targets, to) = (four.len() / height, four.as_mut_ptr());
         for k in known.clone().step_by(FEWEST) {
             let sources: [*const V::Elem; FEWEST] = std::array::from_fn(|s| at((k + s).min(end - 1)));
+            // SAFETY: inside of the columns, above what is written.
+            let by = |t: usize, s: usize| unsafe { -*to.add(t * height + k + s) };
             // SAFETY: the columns are there, the others are not those known; the caller vouches for the instruction set.
             unsafe {
-                match (four.len() / height, (end - k).min(FEWEST)) {
-                    (4, 4) => tile::<V, 4, 4>(sources, to, k, end, height, len),
-                    (3, 4) => tile::<V, 3, 4>(sources, to, k, end, height, len),
-                    (2, 4) => tile::<V, 2, 4>(sources, to, k, end, height, len),
-                    (1, 4) => tile::<V, 1, 4>(sources, to, k, end, height, len),
-                    (targets, known) => {
-                        for t in 0..targets {
-                            for s in 0..known {
-                                let to = to.add(t * height);
-                                tile::<V, 1, 1>([sources[s]; FEWEST], to, k + s, end, height, len);
-                            }
+                let below = to.add(end);
+                match (targets, (end - k).min(FEWEST)) {
+                    (4, 4) => tile::<V, 4, 4>(sources, below, height, len, by),
+                    (3, 4) => tile::<V, 3, 4>(sources, below, height, len, by),
+                    (2, 4) => tile::<V, 2, 4>(sources, below, height, len, by),
+                    (1, 4) => tile::<V, 1, 4>(sources, below, height, len, by),
+                    (_, known) => {
+                        for (t, s) in (0..targets).flat_map(|t| (0..known).map(move |s| (t, s))) {
+                            let below = below.add(t * height);
+                            tile::<V, 1, 1>([sources[s]; FEWEST], below, height, len, |_, _| by(t, s));
                         }
                     }
                 }
@@ -160,25 +160,26 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
     }
 }
 
-/// Some columns less `N` others, by the elements in their rows from `k` on; elements from `end` on.
+/// `M` columns, `height` apart, with `by(t, s)` times each of `N` others.
+///
+/// # Safety
+/// All are good for `len` elements, none of the first is one of the others, and the machine has the vectors.
 #[inline(always)]
-unsafe fn tile<V: Vector<Elem: Real>, const M: usize, const N: usize>(
+pub(super) unsafe fn tile<V: Vector<Elem: Real>, const M: usize, const N: usize>(
     from: [*const V::Elem; FEWEST],
     to: *mut V::Elem,
-    k: usize,
-    end: usize,
     height: usize,
     len: usize,
+    by: impl Fn(usize, usize) -> V::Elem,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut f = [[V::splat(V::Elem::ZERO); N]; M];
         for t in 0..M {
             for s in 0..N {
-                f[t][s] = V::splat(-*to.add(t * height + k + s));
+                f[t][s] = V::splat(by(t, s));
             }
         }
-        let to = to.add(end);
         let mut at = 0;
         while at + V::LANES <= len {
             let mut x = [V::splat(V::Elem::ZERO); N];

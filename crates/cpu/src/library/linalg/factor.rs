@@ -3,8 +3,10 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::blocked::BLOCK;
-use super::{Real, axpy, dot, elimination, lines, squares};
+use super::divide::split_as;
+use super::{Real, axpy, dot, elimination, lines, squares, turned};
 use crate::gemm::Isa;
+use crate::library::Raw;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
@@ -12,8 +14,8 @@ use std::ops::Range;
 /// factor that are computed together.
 const NARROW: usize = 8;
 
-/// Rows of a matrix from which on its LU factorisation goes down columns.
-pub(super) const HIGH: usize = 32;
+/// Rows by columns of a matrix from which on its LU factorisation goes down columns.
+pub(super) const HIGH: usize = 2;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
 #[inline(always)]
@@ -50,22 +52,29 @@ fn less_known<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) {
     }
 }
 
-/// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
+/// The rows of the lower factor that have some of its columns' diagonal elements, from which what is left of them was subtracted; zeros right of
+/// those. Says whether there are such.
 #[inline(always)]
-pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
-    let below = columns.end;
+pub(super) fn cholesky_diagonal<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>) -> bool {
     let done = match columns.len().div_ceil(NARROW) {
-        0..=1 => cholesky_block::<T, NARROW>(a, n, &columns),
-        2 => cholesky_block::<T, { 2 * NARROW }>(a, n, &columns),
-        _ if columns.len() <= BLOCK => cholesky_block::<T, BLOCK>(a, n, &columns),
-        _ => columns.clone().all(|i| cholesky_row(a, n, &columns, i)),
+        0..=1 => cholesky_block::<T, NARROW>(a, n, columns),
+        2 => cholesky_block::<T, { 2 * NARROW }>(a, n, columns),
+        _ if columns.len() <= BLOCK => cholesky_block::<T, BLOCK>(a, n, columns),
+        _ => columns.clone().all(|i| cholesky_row(a, n, columns, i)),
     };
-    if !done {
-        return false;
-    }
     for i in columns.clone() {
         a[i * n + i + 1..(i + 1) * n].fill(T::ZERO);
     }
+    done
+}
+
+/// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
+#[inline(always)]
+pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
+    if !cholesky_diagonal(a, n, &columns) {
+        return false;
+    }
+    let below = columns.end;
     // Rows below the block side by side, as far as they go.
     let each = if size_of::<T>() == 4 { 2 * NARROW } else { NARROW };
     let together = if columns.len() <= BLOCK { (n - below) / each * each } else { 0 };
@@ -244,9 +253,25 @@ pub(super) fn lu<T: Real>(
 ) {
     (0..m).for_each(|i| permutation[i] = T::of(i as f64));
     let steps = m.min(n);
-    match m >= HIGH {
-        true => elimination::lu_columns(isa, a, m, n, 0..steps, permutation, &mut pivot, room),
-        false => lu_panel(a, m, n, 0..steps, permutation, &mut pivot),
+    if m >= HIGH * n.max(1) {
+        // Nobody else has the matrix: pivots are told once all are known, and then the other columns' rows exchanged.
+        let (pivots, room) = split_as::<u32, T>(room, steps);
+        // SAFETY: all columns of the matrix that have a step, and room for as many.
+        unsafe {
+            let (a, room) = (Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+            elimination::lu_columns(isa, a, m, n, 0..steps, pivots, room);
+        }
+        for (k, &p) in pivots.iter().enumerate() {
+            let p = p as usize;
+            pivot(k, p);
+            permutation.swap(k, p);
+            if p != k {
+                let (low, high) = a.split_at_mut(p * n);
+                low[k * n + steps..(k + 1) * n].swap_with_slice(&mut high[steps..n]);
+            }
+        }
+    } else {
+        lu_panel(a, m, n, 0..steps, permutation, &mut pivot);
     }
     if steps < n {
         lu_right(a, n, 0..steps);
@@ -374,18 +399,14 @@ pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T]
 /// The same of a matrix with no more columns than rows and of as many columns of Q, which lie one after the other meanwhile.
 #[inline(always)]
 fn tall_qr<T: Real>(isa: Isa, a: &mut [T], (m, n): (usize, usize), q: &mut [T], tau: &mut [T], room: &mut [T]) {
-    for (i, row) in a.chunks_exact(n.max(1)).enumerate() {
-        row.iter().enumerate().for_each(|(j, x)| room[j * m + i] = *x);
-    }
+    turned(isa, a, n, [m, n], room, m);
     tau.fill(T::ZERO);
     lines::qr_columns(isa, room, m, tau);
     for j in 0..n {
         (0..=j).for_each(|i| a[i * n + j] = room[j * m + i]);
     }
     lines::q_columns(isa, room, m, tau);
-    for (i, row) in q.chunks_exact_mut(n.max(1)).enumerate() {
-        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * m + i]);
-    }
+    turned(isa, room, m, [n, m], q, n);
 }
 
 /// The reflection that leaves only the first element of `x`, which becomes 1 and then the vector; that element, and tau. Squares neither
@@ -427,15 +448,9 @@ pub(super) fn qr_panel<T: Real>(
 ) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
     let room = &mut room[..height * w];
-    for i in 0..height {
-        let row = &a[(start + i) * n + start..][..w];
-        row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
-    }
+    turned(isa, &a[start * (n + 1)..], n, [height, w], room, height);
     lines::qr_columns(isa, room, height, &mut tau[columns]);
-    for i in 0..height {
-        let row = &mut a[(start + i) * n + start..][..w];
-        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
-    }
+    turned(isa, room, height, [w, height], &mut a[start * (n + 1)..], n);
 }
 
 /// `X -= tau·v·(vᵀ·X)` on some rows and columns.
@@ -457,28 +472,6 @@ fn reflect<T: Real>(
     for i in rows {
         axpy(-tau * v[i], sums, &mut x[i * width + columns.start..i * width + columns.end]);
     }
-}
-
-/// The upper triangle `T` with which reflections act at once, `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`, of vectors that stand one after the other as [`qr_panel`]
-/// leaves them.
-#[inline(always)]
-pub(super) fn joint_factors_of_columns<T: Real>(isa: Isa, columns: &[T], height: usize, tau: &[T], t: &mut [T]) {
-    let w = tau.len();
-    t[..w * w].fill(T::ZERO);
-    for i in 0..w {
-        // What all of them have below the block, then what is in it: vector j begins with a 1 at its diagonal.
-        let below = w.min(height);
-        let (own, others) = (&columns[i * height..(i + 1) * height], &columns[(i + 1) * height..w * height]);
-        if i + 1 < w {
-            lines::dots(isa, &others[below..], height, &own[below..], &mut t[i * w + i + 1..(i + 1) * w]);
-        }
-        for j in i + 1..w {
-            let other = &columns[j * height..(j + 1) * height];
-            let inside: T = (j + 1..below).map(|r| own[r] * other[r]).sum();
-            t[i * w + j] += own[j] + inside;
-        }
-    }
-    joined(w, tau, t);
 }
 
 /// From the products of vectors, of which the upper triangle is read, at most a block of them; zeros below.

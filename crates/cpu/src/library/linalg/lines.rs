@@ -173,7 +173,7 @@ unsafe fn symmetric_of<V: Vector<Elem: Real>>(
 }
 
 /// Rows of a piece at least, where all are equally long.
-const PIECE: usize = 128;
+pub(super) const PIECE: usize = 128;
 /// The most pieces.
 const PIECES: usize = 8;
 

@@ -7,6 +7,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod abreast;
+mod ahead;
 mod bidiagonal;
 mod bisected;
 mod blocked;
@@ -16,6 +17,7 @@ mod factor;
 mod lines;
 mod quotients;
 mod real;
+mod reflecting;
 mod secular;
 mod slender;
 mod spectral;
@@ -83,7 +85,12 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             abreast::ABREAST,
             "order of a matrix: up to here a batch has one in each lane",
         ),
-        Threshold::new("linalg.high", factor::HIGH, "rows: from here an LU factorisation goes down columns"),
+        Threshold::new(
+            "linalg.pieces",
+            2 * lines::PIECE,
+            "order of what is left of a symmetric matrix: from here it is multiplied in pieces",
+        ),
+        Threshold::new("linalg.high", factor::HIGH, "rows by columns: from here an LU factorisation goes down columns"),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
@@ -176,7 +183,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
     // Where products are most of the work they are of the matrix's own type.
     let vectors = matches!(kind, Kind::Eigh | Kind::Qr { .. } | Kind::Svd { vectors: true });
-    let few = vectors && a.dtype == DType::F32 && batch <= FEW && m.min(n) >= blocked::VECTORS;
+    let few = vectors && batch <= FEW && m.min(n) >= blocked::VECTORS;
     let large = few || m.min(n) >= blocked::LEAST;
     let tall = matches!(kind, Kind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
     let direct = !matches!(kind, Kind::Eigh | Kind::Svd { .. }) && m * n >= OWN;
@@ -210,16 +217,17 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: Machine) -> Facto
             let (rows, cols) = args[1];
             Products::solve(own, op, n, if op.left { cols } else { rows }, threads, isa)
         }
-        Kind::Lu => Products::lu(own, m, n, threads, isa),
+        Kind::Lu if m.min(n) >= blocked::LEAST => Products::lu(own, m, n, threads, isa),
+        Kind::Lu => None,
         Kind::Qr { columns } if large || tall => Products::qr(own, m, n, columns, threads, isa),
         Kind::Eigh if large => Products::tridiagonal(own, n, threads, isa),
         Kind::Svd { .. } if large && batch <= FEW => Some(Products::any(own, most, threads, isa)),
         Kind::Qr { .. } | Kind::Eigh | Kind::Svd { .. } => None,
     };
     let each = match kind {
-        Kind::Cholesky => n * n,
+        Kind::Cholesky => n * n + if products.is_some() { n * blocked::BLOCK } else { 0 },
         Kind::Solve(_) => n * n + args[1].0 * args[1].1,
-        Kind::Lu => m * n + m + m * if products.is_some() { blocked::BLOCK } else { m.min(n) },
+        Kind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { (m + 1) * m.min(n) + 2 },
         Kind::Qr { columns } => {
             let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most + m * m.min(n) };
             m * n + m * columns + own
@@ -317,7 +325,7 @@ impl<T: Real> Factorisation<T> {
             match self.kind {
                 Kind::Cholesky => {
                     match running {
-                        Some(large) => large.cholesky(a, n),
+                        Some(large) => large.cholesky(a, n, rest),
                         None => factor::cholesky(a, n),
                     }
                     self.write(outs[0], index, n * n, |i| a[i]);
@@ -456,15 +464,25 @@ impl<T: Real> Routine for Factorisation<T> {
 }
 
 /// Writes `[rows, cols]`, rows of which are `x_row` apart, as `[cols, rows]`, where they are `y_row` apart.
-fn turned<T: Real>(isa: Isa, x: &[T], x_row: usize, [rows, cols]: [usize; 2], y: &mut [T], y_row: usize) {
+fn turned<T: Real>(isa: Isa, x: &[T], x_row: usize, sizes: [usize; 2], y: &mut [T], y_row: usize) {
+    let [rows, cols] = sizes;
     if rows == 0 || cols == 0 {
         return;
     }
     assert!(x.len() >= (rows - 1) * x_row + cols && y.len() >= (cols - 1) * y_row + rows);
+    // SAFETY: both are as large.
+    unsafe { turned_from(isa, x.as_ptr(), x_row, sizes, y.as_mut_ptr(), y_row) };
+}
+
+/// The same of places.
+///
+/// # Safety
+/// Both are good for so many elements, and nobody else has those.
+unsafe fn turned_from<T: Real>(isa: Isa, x: *const T, x_row: usize, [rows, cols]: [usize; 2], y: *mut T, y_row: usize) {
     let d = Axis { size: rows, from: x_row as isize, to: 1 };
     let s = Axis { size: cols, from: 1, to: y_row as isize };
-    // SAFETY: both are as large, and an instruction set is one that the machine has.
-    unsafe { tiles::transpose(x.as_ptr().cast::<T::Bits>(), y.as_mut_ptr().cast::<T::Bits>(), d, s, 0..cols, isa) };
+    // SAFETY: the caller's promise; an instruction set is one that the machine has.
+    unsafe { tiles::transpose(x.cast::<T::Bits>(), y.cast::<T::Bits>(), d, s, 0..cols, isa) };
 }
 
 /// `y += f·x`.
