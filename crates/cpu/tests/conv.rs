@@ -180,6 +180,31 @@ fn three_by_three_alone() {
     }
 }
 
+/// 16-bit floats under windows that are wider than what they leave, or that have very many elements; planes of all widths, with steps.
+#[test]
+fn sixteen_bits_under_large_windows() {
+    for (x, k, stride, hop) in [
+        (&[2usize, 6, 39, 11][..], &[4usize, 6, 7, 7][..], 2usize, 1usize),
+        (&[2, 5, 15, 15], &[9, 5, 5, 5], 3, 2),
+        (&[1, 130, 12, 9], &[3, 130, 6, 6], 1, 1),
+        (&[3, 7, 20, 20], &[5, 7, 7, 7], 2, 1),
+        (&[2, 4, 9, 40], &[3, 4, 3, 5], 1, 1),
+        (&[2, 3, 9, 70], &[3, 3, 3, 5], 2, 1),
+        (&[1, 3, 5, 300], &[3, 3, 2, 3], 2, 2),
+        (&[2, 5, 6, 18, 6], &[3, 5, 2, 2, 2], 2, 1),
+    ] {
+        let rank = x.len() - 2;
+        let pad = k[2] as i64 / 2;
+        let mut windows = Windows::strided(&vec![stride; rank], &vec![pad; rank]);
+        windows.window_dilation = vec![hop; rank][..].into();
+        check(&Conv::new(DType::BF16, windows), x, k, DType::BF16);
+    }
+    for (kernel, spread) in [(4usize, 3usize), (5, 2), (2, 3)] {
+        let windows = Windows { base_dilation: [spread][..].into(), ..Windows::strided(&[1], &[kernel as i64 - 1]) };
+        check(&Conv::new(DType::BF16, windows), &[2, 6, 33], &[5, 6, kernel], DType::BF16);
+    }
+}
+
 /// Inputs that are spread farther than windows reach: some results, and whole lines of them, meet nothing.
 #[test]
 fn spread_beyond_windows() {

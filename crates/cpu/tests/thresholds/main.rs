@@ -216,6 +216,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("PASSES", "a limit of a search that is never met"),
     ("OWN_B", "how work is shared on tiles; bits are the same"),
     ("ROOT_HALF", "bits of a number"),
+    ("KERNEL", "how large a kernel is that images are smaller than; larger ones go another way, to results as near"),
+    ("LONG", "how long windows are multiplied in pairs; longer ones are not, to results as near"),
     ("WRITTEN", "a figure of the model that chooses how windows are read"),
     ("PER_LINE", "a figure of the model that chooses how windows are read"),
     ("SQUARE", "the shape of windows that have loops of their own, to results as near"),

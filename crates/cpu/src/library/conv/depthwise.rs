@@ -45,6 +45,8 @@ pub(super) struct Depthwise {
     planes: Planes,
     /// Where elements of a window are in a plane.
     taps: Vec<usize>,
+    /// Windows are three by three, over rows as they lie.
+    three: bool,
     /// The kernel's gradient: windows are whole images.
     gradient: bool,
     threads: usize,
@@ -82,7 +84,8 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     let planes = Planes::aligned(rows, cols, machine.isa);
     let taps = (0..rows.across * cols.across).map(|t| planes.tap(t / cols.across, t % cols.across)).collect();
     let (threads, isa) = (machine.threads, machine.isa);
-    Some(Depthwise { g: g.clone(), depth, rows, cols, planes, taps, gradient: !forward, threads, isa })
+    let three = [rows.across, cols.across, rows.step, rows.hop] == [SQUARE, SQUARE, 1, 1];
+    Some(Depthwise { g: g.clone(), depth, rows, cols, planes, taps, three, gradient: !forward, threads, isa })
 }
 
 impl Depthwise {
@@ -127,6 +130,23 @@ impl Depthwise {
         kernel: *const f32,
         y: *mut f32,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.three {
+                true => self.rows::<V, N, R, true>(planes, kernel, y),
+                false => self.rows::<V, N, R, false>(planes, kernel, y),
+            }
+        }
+    }
+
+    /// The same, of windows of three by three or of others.
+    #[inline(always)]
+    unsafe fn rows<V: Vector<Elem = f32>, const N: usize, const R: usize, const THREE: bool>(
+        &self,
+        planes: &[*const f32],
+        kernel: *const f32,
+        y: *mut f32,
+    ) {
         let (rows, cols, width) = (self.rows, self.cols, self.planes.width);
         // SAFETY: planes have room for a whole chunk; results are inside their rows.
         unsafe {
@@ -137,8 +157,7 @@ impl Depthwise {
                     let mut acc = [[V::splat(0.0); N]; R];
                     for (plane, kernel) in planes.iter().zip((0..).map(|d| kernel.wrapping_add(d * self.taps.len()))) {
                         let plane = plane.add(o * width + c);
-                        let square = [rows.across, cols.across, rows.step, rows.hop] == [SQUARE, SQUARE, 1, 1];
-                        if (R == 2 || R == 4) && square {
+                        if THREE && (R == 2 || R == 4) {
                             self.square::<V, N, R>(plane, kernel, &mut acc);
                             continue;
                         }

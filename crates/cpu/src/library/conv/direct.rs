@@ -22,6 +22,9 @@ use ir::DType;
 
 /// Bytes of the input that a part sees: they stay in the L2 cache.
 pub(super) const SEEN_BYTES: usize = 320 << 10;
+/// Windows that are multiplied in pairs have so many times as many elements as are multiplied at a time otherwise, at most: a panel of the kernel stays in
+/// the L2 cache.
+const LONG: usize = 16;
 /// Parts for each thread, where there is one image.
 const PARTS: usize = 2;
 
@@ -132,7 +135,7 @@ fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lan
 fn pairs(g: &Geometry, isa: Isa) -> bool {
     let kernels = f32::kernels(isa, DType::BF16);
     let by_vectors = kernels.tiles.is_none() && kernels.groups.is_some_and(|g| g.per == 2);
-    let short = g.features.div_ceil(2) * g.window <= 4 * DEPTH;
+    let short = g.features.div_ceil(2) * g.window <= LONG * DEPTH;
     g.dtype == DType::BF16 && matches!(g.out, DType::BF16 | DType::F32) && by_vectors && short
 }
 
@@ -227,7 +230,8 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let count = |along| places(along, size, width, across.along, lanes).all.len();
     let ways = if in_place { &[Along::Lines][..] } else { &[Along::Lines, Along::Halves, Along::Plane] };
     let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
-    if !worth(vectors, lanes, g.positions, g.outs, across.along) {
+    // Twice as many lanes may be wasted where elements are pairs: all other ways multiply one by one.
+    if !worth(vectors, lanes, g.positions * if pairs { 2 } else { 1 }, g.outs, across.along) {
         return None;
     }
     // Parts of what the cache holds, and as many as threads want.

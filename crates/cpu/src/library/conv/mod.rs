@@ -35,6 +35,8 @@ use windows::{generate, store};
 
 /// The most spatial axes.
 const AXES: usize = 4;
+/// Elements of a window that may be a kernel's, if there are more of them than positions: the sums of an image's would be long ones.
+const KERNEL: usize = 64;
 /// Bytes of generated windows that stay in the L2 cache.
 const PIECE_BYTES: usize = 600 << 10;
 
@@ -173,7 +175,8 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
 /// The routine of a convolution of 16-bit floats that the machine multiplies as they are: in pairs, or in tiles.
 fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (geometry, wide) = geometry(conv, args, outs, machine)?;
-    if wide || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1) {
+    if (wide && geometry.window > KERNEL) || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1)
+    {
         return None;
     }
     if f32::kernels(machine.isa, geometry.dtype).tiles.is_some() {
@@ -212,8 +215,9 @@ fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Opti
     let image = plane * x.shape[1];
     let (groups, images, features) = (conv.groups * conv.batch_groups, y.shape[0], k.shape[1]);
     let outs = k.shape[0] / groups;
+    // As in a kernel's gradient, whose windows are whole images; a large kernel over a narrow image is not.
     let last = &axes[rank - 1];
-    let wide = last.window > last.count;
+    let wide = last.window > last.count && window > positions;
     let geometry = Geometry {
         axes,
         rank,

@@ -79,7 +79,8 @@ pub(super) struct Phased {
 #[inline(always)]
 unsafe fn interleaved<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
     const LANES: usize = 8;
-    let whole = n / (D * LANES) * LANES;
+    // Vectors are put together from two; of more phases, each is written by itself.
+    let whole = if D == 2 { n / (D * LANES) * LANES } else { 0 };
     // SAFETY: the caller's promise.
     unsafe {
         for i in (0..whole).step_by(LANES) {

@@ -389,6 +389,10 @@ impl Planes {
         let Some(x) = x else { return };
         // One that is not there is read where the other is, and nothing of it taken.
         let (y, high) = y.map_or((x, 0), |y| (y, u32::MAX));
+        if self.cols.step <= 2 && self.filled <= MASKED {
+            // SAFETY: the caller's promise.
+            return unsafe { self.write_pairs_masked(x, y, high, at, to) };
+        }
         // SAFETY: the caller's promise; what is read is inside both planes.
         unsafe {
             self.lines(at, to, |from, to, n| {
@@ -399,6 +403,73 @@ impl Planes {
                     step => pairs(x, y, high, step, to.cast(), n),
                 }
             });
+        }
+    }
+
+    /// The same by vectors of which the lanes outside of the input are masked, of the second plane no bits but those of `high`; steps of one or two.
+    ///
+    /// # Safety
+    /// As for [`Planes::write_pairs`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
+    unsafe fn write_pairs_masked(
+        &self,
+        x: *const u16,
+        y: *const u16,
+        high: u32,
+        (row, col): (usize, usize),
+        to: *mut f32,
+    ) {
+        use std::arch::x86_64::*;
+        let (rows, cols) = (&self.rows, &self.cols);
+        let (down, step, filled) = (rows.step, cols.step, self.filled);
+        let first = (row * down) as i64 - rows.low;
+        let left = (col * step) as i64 - cols.low;
+        // Lanes of a vector of so many that begins at a place of the line and have an element of the input.
+        let inside = |place: i64, lanes: i64| -> __mmask32 {
+            let begin = (-place).clamp(0, lanes) as u32;
+            let end = (cols.base as i64 - place).clamp(begin as i64, lanes) as u32;
+            (((1u64 << end) - 1) & !((1u64 << begin) - 1)) as __mmask32
+        };
+        let parts = [self.met[1][0], step == 2 && self.met[1][step - 1]];
+        let (apart, base) = (self.cols.step * self.part, self.rows.base as i64);
+        let (low, high) = (_mm512_set1_epi32(0xffff), _mm512_set1_epi32((high & 0xffff_0000) as i32));
+        for v in 0..filled.div_ceil(LANES) {
+            let place = left + (v * LANES * step) as i64;
+            let mask = inside(place, (LANES * step) as i64);
+            let write = (((1u32 << (filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
+            let (mut counted, met) = (Counted::new(self), &self.met[0][..]);
+            for r in 0..rows.padded() {
+                let (part, line) = counted.next();
+                if !met[part] {
+                    continue;
+                }
+                let source = first + r as i64;
+                let mask = if (0..base).contains(&source) { mask } else { 0 };
+                let line = to.wrapping_add(part * apart + line + v * LANES);
+                let from = (source * cols.base as i64 + place) as isize;
+                let (x, y) = (x.wrapping_offset(from), y.wrapping_offset(from));
+                // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for planes and room.
+                unsafe {
+                    if step == 1 {
+                        let [x, y] = [x, y]
+                            .map(|p| _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask as __mmask16, p.cast())));
+                        let both = _mm512_or_si512(x, _mm512_and_si512(_mm512_slli_epi32::<16>(y), high));
+                        _mm512_mask_storeu_epi32(line.cast(), write, both);
+                        continue;
+                    }
+                    let (x, y) = (_mm512_maskz_loadu_epi16(mask, x.cast()), _mm512_maskz_loadu_epi16(mask, y.cast()));
+                    if parts[0] {
+                        let y = _mm512_and_si512(_mm512_slli_epi32::<16>(y), high);
+                        let both = _mm512_or_si512(_mm512_and_si512(x, low), y);
+                        _mm512_mask_storeu_epi32(line.cast(), write, both);
+                    }
+                    if parts[1] {
+                        let both = _mm512_or_si512(_mm512_srli_epi32::<16>(x), _mm512_and_si512(y, high));
+                        _mm512_mask_storeu_epi32(line.wrapping_add(self.part).cast(), write, both);
+                    }
+                }
+            }
         }
     }
 
