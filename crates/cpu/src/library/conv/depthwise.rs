@@ -191,6 +191,7 @@ impl Depthwise {
 
     /// Adds a plane's part of some rows of results under windows of three by three, whose elements all stay in registers: what is read is multiplied for
     /// all rows that see it.
+    #[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
     #[inline(always)]
     unsafe fn square<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
@@ -442,6 +443,7 @@ impl Depthwise {
 
 /// What row `P` of the input is to `R` rows of results under windows of three by three, read from a place for each of a window's columns. (A row that is
 /// known when this is compiled: sums stay in registers.)
+#[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 #[inline(always)]
 unsafe fn met<V: Vector<Elem = f32>, const N: usize, const R: usize, const P: usize>(
     from: [*const f32; SQUARE],

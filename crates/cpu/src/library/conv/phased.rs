@@ -76,6 +76,7 @@ pub(super) struct Phased {
 ///
 /// # Safety
 /// `to` is good for as many, and phases for as many as are theirs.
+#[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 #[inline(always)]
 unsafe fn interleaved<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
     const LANES: usize = 8;

@@ -1,6 +1,8 @@
 //! The elimination of some columns of a tall matrix, which lie one after the other: vectors go down them, pivots are found at once, and most of the work
 //! is what the columns of one half leave of those of the other, several of either at a time.
 
+#![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
+
 use super::lines::on_machine;
 use super::{Real, turned_from};
 use crate::gemm::Isa;
