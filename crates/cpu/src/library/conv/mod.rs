@@ -175,8 +175,10 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
 /// The routine of a convolution of 16-bit floats that the machine multiplies as they are: in pairs, or in tiles.
 fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (geometry, wide) = geometry(conv, args, outs, machine)?;
-    if (wide && geometry.window > KERNEL) || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1)
-    {
+    // Steps that planes of pairs are not written in vectors for are no gain there.
+    let slow = |a: &Axis| a.stride > 2;
+    let gradient = geometry.window > KERNEL || geometry.axes.iter().any(slow);
+    if (wide && gradient) || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1) {
         return None;
     }
     if f32::kernels(machine.isa, geometry.dtype).tiles.is_some() {
