@@ -148,6 +148,78 @@ fn volumes_by_lot() {
     check(&batched, &[4, 3, 5, 4, 5], &[6, 3, 2, 2, 3], DType::F32);
 }
 
+/// One output feature of many: too few for products, not for vectors of positions.
+#[test]
+fn one_output_feature() {
+    for (x, k, stride) in [
+        (&[2usize, 9, 7, 21][..], &[1usize, 9, 3, 3][..], 1),
+        (&[3, 5, 48, 8], &[1, 5, 7, 7], 1),
+        (&[2, 7, 11, 19], &[1, 7, 4, 2], 3),
+        (&[2, 6, 130], &[1, 6, 5], 2),
+        (&[1, 40, 16, 16], &[1, 40, 5, 5], 1),
+        (&[2, 3, 6, 7, 18], &[1, 3, 3, 2, 3], 1),
+        (&[2, 4, 5, 9, 8], &[1, 4, 2, 3, 3], 2),
+    ] {
+        let rank = x.len() - 2;
+        let windows = Windows::strided(&vec![stride; rank], &vec![1; rank]);
+        check(&Conv::new(DType::F32, windows.clone()), x, k, DType::F32);
+        check(&Conv::new(DType::BF16, windows), x, k, DType::BF16);
+    }
+}
+
+/// Windows of three by three over features that are alone, with few rows and many, narrow ones and wide.
+#[test]
+fn three_by_three_alone() {
+    for (rows, cols) in [(1usize, 9usize), (2, 16), (3, 33), (4, 8), (5, 17), (7, 32), (12, 19), (9, 50), (6, 5)] {
+        for (stride, hop) in [(1usize, 1usize), (2, 1), (1, 2)] {
+            let mut windows = Windows::strided(&[1, stride], &[1, 1]);
+            windows.window_dilation[1] = hop;
+            let conv = Conv { groups: 3, ..Conv::new(DType::F32, windows) };
+            check(&conv, &[2, 3, rows, cols], &[6, 1, 3, 3], DType::F32);
+        }
+    }
+}
+
+/// 16-bit floats under windows that are wider than what they leave, or that have very many elements; planes of all widths, with steps.
+#[test]
+fn sixteen_bits_under_large_windows() {
+    for (x, k, stride, hop) in [
+        (&[2usize, 6, 39, 11][..], &[4usize, 6, 7, 7][..], 2usize, 1usize),
+        (&[2, 5, 15, 15], &[9, 5, 5, 5], 3, 2),
+        (&[1, 130, 12, 9], &[3, 130, 6, 6], 1, 1),
+        (&[3, 7, 20, 20], &[5, 7, 7, 7], 2, 1),
+        (&[2, 4, 9, 40], &[3, 4, 3, 5], 1, 1),
+        (&[2, 3, 9, 70], &[3, 3, 3, 5], 2, 1),
+        (&[1, 3, 5, 300], &[3, 3, 2, 3], 2, 2),
+        (&[2, 5, 6, 18, 6], &[3, 5, 2, 2, 2], 2, 1),
+    ] {
+        let rank = x.len() - 2;
+        let pad = k[2] as i64 / 2;
+        let mut windows = Windows::strided(&vec![stride; rank], &vec![pad; rank]);
+        windows.window_dilation = vec![hop; rank][..].into();
+        check(&Conv::new(DType::BF16, windows), x, k, DType::BF16);
+    }
+    for (kernel, spread) in [(4usize, 3usize), (5, 2), (2, 3)] {
+        let windows = Windows { base_dilation: [spread][..].into(), ..Windows::strided(&[1], &[kernel as i64 - 1]) };
+        check(&Conv::new(DType::BF16, windows), &[2, 6, 33], &[5, 6, kernel], DType::BF16);
+    }
+}
+
+/// Inputs that are spread farther than windows reach: some results, and whole lines of them, meet nothing.
+#[test]
+fn spread_beyond_windows() {
+    for (kernel, spread) in [(1usize, 2usize), (1, 3), (2, 3), (1, 4), (3, 4), (2, 5)] {
+        for x in [&[2usize, 3, 5, 9][..], &[1, 2, 4, 3, 17], &[2, 3, 40]] {
+            let rank = x.len() - 2;
+            let edge = vec![kernel as i64 - 1; rank];
+            let windows =
+                Windows { base_dilation: vec![spread; rank][..].into(), ..Windows::strided(&vec![1; rank], &edge) };
+            let k = [&[4, x[1]][..], &vec![kernel; rank]].concat();
+            check(&Conv::new(DType::F32, windows), x, &k, DType::F32);
+        }
+    }
+}
+
 /// 16-bit floats under windows of all kinds: alone in their groups, with steps, with holes.
 #[test]
 fn sixteen_bits_by_lot() {

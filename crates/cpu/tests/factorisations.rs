@@ -3,21 +3,36 @@
 mod harness;
 
 use cpu::Cpu;
+use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Literal, Op, Scalar, Type};
 
 /// Results on 1, 2, 3 and 16 threads, which are the same bits, as f64.
 fn results(op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {
+    results_on(&Cpu::new, op, inputs)
+}
+
+/// The widest vectors of the machine, and those of 256 bits.
+fn machines() -> Vec<Box<dyn Fn(usize) -> Cpu>> {
+    let mut all: Vec<Box<dyn Fn(usize) -> Cpu>> = vec![Box::new(Cpu::new)];
+    if Target::available().contains(&Target::Avx2) {
+        all.push(Box::new(|threads| Cpu::with_target(threads, Some(Target::Avx2))));
+    }
+    all
+}
+
+/// The same of machines that are made so.
+fn results_on(cpu: &dyn Fn(usize) -> Cpu, op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {
     let mut b = Builder::new();
     let args: Vec<_> = inputs.iter().map(|x| b.graph.input(x.ty().clone())).collect();
     let op = op.into();
     let what = format!("{} of {:?}", op.name(), inputs[0].ty());
     let outs = b.emit(op, &args).unwrap();
     let g = b.finish(&outs);
-    let one = run(&Cpu::new(1), &g, inputs, true);
+    let one = run(&cpu(1), &g, inputs, true);
     for threads in [2, 3, 16] {
-        same(&format!("{what}, {threads} threads"), &run(&Cpu::new(threads), &g, inputs, true), &one);
+        same(&format!("{what}, {threads} threads"), &run(&cpu(threads), &g, inputs, true), &one);
     }
     one.iter().map(|l| l.scalars().map(Scalar::to_f64).collect()).collect()
 }
@@ -80,7 +95,7 @@ fn triangular_factors_give_back_their_matrix() {
             let (a, exact) = literal(dtype, n, n, |i, j| product[i * n + j] + if i == j { 1.0 } else { 0.0 });
             let l = results(Cholesky, &[a])[0].clone();
             below(&format!("cholesky {what}"), off(&times(&l, &turned(&l, n, n), n, n, n), &exact), bound(dtype, n));
-            for (m, n) in [(n, n), (n + 40, n), (n, n + 70)] {
+            for (m, n) in [(n, n), (n + 40, n), (n, n + 70), (613, n)] {
                 let data: Vec<f64> = (0..m * n).map(|_| r.unit()).collect();
                 let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
                 let out = results(Lu, &[a]);
@@ -258,31 +273,78 @@ fn eigenvectors_give_back_their_matrix() {
     }
 }
 
+/// Checks singular values and vectors of a matrix, and values alone; gives the values.
+fn check_singular(cpu: &dyn Fn(usize) -> Cpu, what: &str, dtype: DType, [m, n]: [usize; 2], data: &[f64]) -> Vec<f64> {
+    let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
+    let out = results_on(cpu, Svd { vectors: true }, &[a.clone()]);
+    let what = format!("svd {dtype} {m}x{n} {what}");
+    let k = m.min(n);
+    assert!(out[1].windows(2).all(|w| w[0] >= w[1]), "{what}: not in order");
+    let scaled: Vec<f64> = (0..m * k).map(|at| out[0][at] * out[1][at % k]).collect();
+    let size = exact.iter().fold(0f64, |m, x| m.max(x.abs()));
+    let room = (out[1][0] / size.max(f64::MIN_POSITIVE)).max(1.0);
+    below(&what, off(&times(&scaled, &out[2], m, k, n), &exact), 2.0 * room * bound(dtype, k));
+    below(&what, skew(&out[0], m, k), 2.0 * bound(dtype, k));
+    below(&what, skew(&turned(&out[2], k, n), n, k), 2.0 * bound(dtype, k));
+    let values = results_on(cpu, Svd { vectors: false }, &[a]);
+    below(&what, off(&values[0], &out[1]), 2.0 * bound(dtype, k));
+    out[1].clone()
+}
+
 #[test]
 fn singular_vectors_give_back_their_matrix() {
     let mut r = Random(34);
     for dtype in DTYPES {
-        let mut cases: Vec<(String, usize, usize, Vec<f64>)> = Vec::new();
         for (m, n) in [(96usize, 96usize), (150, 100), (100, 150)] {
-            cases.push((format!("{m}x{n}"), m, n, (0..m * n).map(|_| r.unit()).collect()));
+            let data: Vec<f64> = (0..m * n).map(|_| r.unit()).collect();
+            check_singular(&Cpu::new, "random", dtype, [m, n], &data);
         }
         for (name, data) in spectra(98, &mut r) {
-            cases.push((name.to_string(), 98, 98, data));
+            check_singular(&Cpu::new, name, dtype, [98, 98], &data);
         }
-        for (name, m, n, data) in cases {
-            let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
-            let out = results(Svd { vectors: true }, &[a.clone()]);
-            let what = format!("svd {dtype} {name}");
-            let k = m.min(n);
-            assert!(out[1].windows(2).all(|w| w[0] >= w[1]), "{what}: not in order");
-            let scaled: Vec<f64> = (0..m * k).map(|at| out[0][at] * out[1][at % k]).collect();
-            let size = exact.iter().fold(0f64, |m, x| m.max(x.abs()));
-            let room = (out[1][0] / size.max(f64::MIN_POSITIVE)).max(1.0);
-            below(&what, off(&times(&scaled, &out[2], m, k, n), &exact), 2.0 * room * bound(dtype, k));
-            below(&what, skew(&out[0], m, k), 2.0 * bound(dtype, k));
-            below(&what, skew(&turned(&out[2], k, n), n, k), 2.0 * bound(dtype, k));
-            let values = results(Svd { vectors: false }, &[a]);
-            below(&what, off(&values[0], &out[1]), 2.0 * bound(dtype, k));
+    }
+}
+
+/// Matrices whose two diagonals fall apart, or whose halves have equal values, or nothing: several levels of dividing.
+#[test]
+fn divided_singular_vectors_give_back_their_matrix() {
+    let mut r = Random(36);
+    let (m, n) = (236usize, 201usize);
+    let random: Vec<f64> = (0..m * n).map(|_| r.unit()).collect();
+    let (u, v): (Vec<f64>, Vec<f64>) = ((0..m * 5).map(|_| r.unit()).collect(), (0..5 * n).map(|_| r.unit()).collect());
+    let of = |f: &dyn Fn(usize, usize) -> f64| -> Vec<f64> { (0..m * n).map(|at| f(at / n, at % n)).collect() };
+    let two = |own: &dyn Fn(usize) -> f64, above: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        of(&|i, j| {
+            if i == j {
+                own(i)
+            } else if i + 1 == j {
+                above(j)
+            } else {
+                0.0
+            }
+        })
+    };
+    let cases = [
+        ("random", random.clone()),
+        ("of rank 5", times(&u, &v, m, 5, n)),
+        ("graded columns", of(&|i, j| random[i * n + j] * 0.85f64.powi(j as i32))),
+        ("graded rows", of(&|i, j| random[i * n + j] * 0.7f64.powi(i as i32))),
+        ("two diagonals of ones", two(&|_| 1.0, &|_| 1.0)),
+        ("holes in the diagonal", two(&|i| if i % 13 == 5 { 0.0 } else { 1.0 + i as f64 }, &|j| (j % 3) as f64)),
+        ("holes above it", two(&|i| 1.0 + (i % 4) as f64, &|j| if j % 10 == 0 { 0.0 } else { 1e-9 })),
+        ("nothing but what is above it", two(&|_| 0.0, &|j| 1.0 + j as f64)),
+        ("one value", two(&|_| 3.0, &|_| 0.0)),
+        ("a corner", two(&|i| if i > 190 { 1.0 } else { 0.0 }, &|_| 0.0)),
+        ("huge and tiny", two(&|i| if i % 2 == 0 { 1e12 } else { 1e-12 }, &|j| if j % 2 == 0 { 1e-6 } else { 1.0 })),
+    ];
+    for cpu in machines() {
+        for dtype in DTYPES {
+            for (name, data) in &cases {
+                let values = check_singular(&*cpu, name, dtype, [m, n], data);
+                if *name == "of rank 5" {
+                    below(name, values[5], bound(dtype, m) * values[0]);
+                }
+            }
         }
     }
 }

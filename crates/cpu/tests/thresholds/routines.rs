@@ -245,6 +245,16 @@ fn rebuilt_in(dtype: DType, quantity: usize, m: usize, n: usize) -> Case {
     Case { tolerance, ..Case::new(quantity, b.finish(&[again, symmetric, parts[1], eigen[0]])) }
 }
 
+/// The eigenvalues of a symmetric matrix.
+fn eigenvalues(quantity: usize, n: usize) -> Case {
+    let mut b = Builder::new();
+    let x = b.input(DType::F64, &[n, n]);
+    let t = b.permute(x, &[1, 0]).unwrap();
+    let symmetric = b.add(x, t).unwrap();
+    let eigen = b.emit(Eigh.into(), &[symmetric]).unwrap();
+    Case { tolerance: 1e-10, ..Case::new(quantity, b.finish(&[eigen[0]])) }
+}
+
 /// Elements read at given places of so many lines, and added back.
 fn read_along(q: usize, _: Round) -> Vec<Case> {
     let of = |x: &[usize], i: &[usize], axis: usize| {
@@ -424,6 +434,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
             of([3, 2], -1, [3, 3]),
         ]
     }),
+    ("conv.longest", |q, _| {
+        let (x, k) = (f32s(&[1, 2, q]), f32s(&[2, 1, 3]));
+        vec![Case::new(q, one(Conv { groups: 2, ..Conv::new(DType::F32, Windows::plain(1)) }, &[x, k]))]
+    }),
     ("conv.results", |q, _| alone(q, q, 3)),
     ("conv.lanes", |q, _| alone(q, q, 3)),
     ("conv.piece", |q, round| {
@@ -495,6 +509,15 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         vec![Case { tolerance: 3e-5, ..Case::new(rows * 8, g) }]
     }),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
+    ("linalg.high", |q, _| {
+        let of = |d: DType, n: usize| {
+            let g = one(Lu, &[Type::new(d, &[q * n, n])]);
+            Case { tolerance: if d == DType::F32 { 1e-4 } else { 1e-11 }, ..Case::new(q, g) }
+        };
+        [(DType::F32, 33), (DType::F64, 21)].map(|(d, n)| of(d, n)).into()
+    }),
+    // The first column is reduced by itself; what is left after it is multiplied.
+    ("linalg.pieces", |q, _| vec![eigenvalues(q, q + 1)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
     ("linalg.singular", |q, _| {

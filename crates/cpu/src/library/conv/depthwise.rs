@@ -22,8 +22,13 @@ pub(super) const LANES: usize = 16;
 /// Widest window of the forward loops, and the widest kernel whose gradient is taken.
 pub(super) const NARROW: usize = 8;
 
+/// Height and width of the windows that are most used.
+const SQUARE: usize = 3;
+
 /// Output features of a group whose kernel's gradient is taken.
 pub(super) const GRADIENTS: usize = 4;
+/// Elements of a padded axis, at most: a plane of a longer one would not stay in a cache while the rows of a window are read again.
+pub(super) const LONGEST: usize = 1 << 14;
 /// Planes under a window of three axes, those between them included, at most.
 const KEPT: usize = 16;
 
@@ -40,6 +45,8 @@ pub(super) struct Depthwise {
     planes: Planes,
     /// Where elements of a window are in a plane.
     taps: Vec<usize>,
+    /// Windows are three by three, over rows as they lie.
+    three: bool,
     /// The kernel's gradient: windows are whole images.
     gradient: bool,
     threads: usize,
@@ -68,7 +75,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
         };
     }
     let [depth, rows, cols] = lines;
-    if rows.step > STEPS || cols.step > STEPS || lines.iter().any(|l| l.padded() > 1 << 14) {
+    if rows.step > STEPS || cols.step > STEPS || lines.iter().any(|l| l.padded() > LONGEST) {
         return None;
     }
     if forward && (depth.across - 1) * depth.hop >= KEPT {
@@ -77,7 +84,8 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     let planes = Planes::aligned(rows, cols, machine.isa);
     let taps = (0..rows.across * cols.across).map(|t| planes.tap(t / cols.across, t % cols.across)).collect();
     let (threads, isa) = (machine.threads, machine.isa);
-    Some(Depthwise { g: g.clone(), depth, rows, cols, planes, taps, gradient: !forward, threads, isa })
+    let three = [rows.across, cols.across, rows.step, rows.hop] == [SQUARE, SQUARE, 1, 1];
+    Some(Depthwise { g: g.clone(), depth, rows, cols, planes, taps, three, gradient: !forward, threads, isa })
 }
 
 impl Depthwise {
@@ -122,6 +130,23 @@ impl Depthwise {
         kernel: *const f32,
         y: *mut f32,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.three {
+                true => self.rows::<V, N, R, true>(planes, kernel, y),
+                false => self.rows::<V, N, R, false>(planes, kernel, y),
+            }
+        }
+    }
+
+    /// The same, of windows of three by three or of others.
+    #[inline(always)]
+    unsafe fn rows<V: Vector<Elem = f32>, const N: usize, const R: usize, const THREE: bool>(
+        &self,
+        planes: &[*const f32],
+        kernel: *const f32,
+        y: *mut f32,
+    ) {
         let (rows, cols, width) = (self.rows, self.cols, self.planes.width);
         // SAFETY: planes have room for a whole chunk; results are inside their rows.
         unsafe {
@@ -132,6 +157,10 @@ impl Depthwise {
                     let mut acc = [[V::splat(0.0); N]; R];
                     for (plane, kernel) in planes.iter().zip((0..).map(|d| kernel.wrapping_add(d * self.taps.len()))) {
                         let plane = plane.add(o * width + c);
+                        if THREE && (R == 2 || R == 4) {
+                            self.square::<V, N, R>(plane, kernel, &mut acc);
+                            continue;
+                        }
                         if R > 1 && rows.across > R && rows.step == 1 && rows.hop == 1 {
                             self.shared::<V, N, R>(plane, kernel, &mut acc);
                             continue;
@@ -156,6 +185,38 @@ impl Depthwise {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Adds a plane's part of some rows of results under windows of three by three, whose elements all stay in registers: what is read is multiplied for
+    /// all rows that see it.
+    #[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
+    #[inline(always)]
+    unsafe fn square<V: Vector<Elem = f32>, const N: usize, const R: usize>(
+        &self,
+        plane: *const f32,
+        kernel: *const f32,
+        acc: &mut [[V; N]; R],
+    ) {
+        debug_assert!(R == 2 || R == 4, "so many rows are met below");
+        let taps = [self.taps[0], self.taps[1], self.taps[2]];
+        // SAFETY: as for [`Depthwise::forward`].
+        unsafe {
+            let mut w = [[V::splat(0.0); SQUARE]; SQUARE];
+            for i in 0..SQUARE {
+                for j in 0..SQUARE {
+                    w[i][j] = V::splat(*kernel.add(i * SQUARE + j));
+                }
+            }
+            let at = |p: usize| taps.map(|tap| plane.add(p * self.planes.width + tap));
+            met::<V, N, R, 0>(at(0), &w, acc);
+            met::<V, N, R, 1>(at(1), &w, acc);
+            met::<V, N, R, 2>(at(2), &w, acc);
+            met::<V, N, R, 3>(at(3), &w, acc);
+            if R == 4 {
+                met::<V, N, R, 4>(at(4), &w, acc);
+                met::<V, N, R, 5>(at(5), &w, acc);
             }
         }
     }
@@ -377,6 +438,30 @@ impl Depthwise {
     unsafe fn unit_avx512(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { self.unit::<std::arch::x86_64::__m512, 2, 1>(unit, x, kernel, y, room) }
+    }
+}
+
+/// What row `P` of the input is to `R` rows of results under windows of three by three, read from a place for each of a window's columns. (A row that is
+/// known when this is compiled: sums stay in registers.)
+#[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
+#[inline(always)]
+unsafe fn met<V: Vector<Elem = f32>, const N: usize, const R: usize, const P: usize>(
+    from: [*const f32; SQUARE],
+    w: &[[V; SQUARE]; SQUARE],
+    acc: &mut [[V; N]; R],
+) {
+    for j in 0..SQUARE {
+        for n in 0..N {
+            // SAFETY: the caller vouches for the row and the vectors.
+            unsafe {
+                let x = V::load(from[j].add(n * V::LANES));
+                for r in 0..R {
+                    if r <= P && P - r < SQUARE {
+                        acc[r][n] = w[P - r][j].mul_add(x, acc[r][n]);
+                    }
+                }
+            }
+        }
     }
 }
 

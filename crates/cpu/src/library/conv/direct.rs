@@ -22,6 +22,9 @@ use ir::DType;
 
 /// Bytes of the input that a part sees: they stay in the L2 cache.
 pub(super) const SEEN_BYTES: usize = 320 << 10;
+/// Windows that are multiplied in pairs have so many times as many elements as are multiplied at a time otherwise, at most: a panel of the kernel stays in
+/// the L2 cache.
+const LONG: usize = 16;
 /// Parts for each thread, where there is one image.
 const PARTS: usize = 2;
 
@@ -132,7 +135,7 @@ fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lan
 fn pairs(g: &Geometry, isa: Isa) -> bool {
     let kernels = f32::kernels(isa, DType::BF16);
     let by_vectors = kernels.tiles.is_none() && kernels.groups.is_some_and(|g| g.per == 2);
-    let short = g.features.div_ceil(2) * g.window <= 4 * DEPTH;
+    let short = g.features.div_ceil(2) * g.window <= LONG * DEPTH;
     g.dtype == DType::BF16 && matches!(g.out, DType::BF16 | DType::F32) && by_vectors && short
 }
 
@@ -168,10 +171,16 @@ unsafe fn narrowed(from: *const f32, to: *mut bf16, n: usize) {
     }
 }
 
-/// Whether vectors waste little: writing windows out costs about as much as eight more features, and more of them where lines are short, since it
-/// goes line by line; a few lanes that are wasted don't.
+/// What writing windows out costs, in output features that could be computed meanwhile, where lines are long: every element is copied once for each of a
+/// window's.
+const WRITTEN: usize = 8;
+/// The same of a line of one element: copies go line by line, and what a line costs beside its elements is shared by those. Measured with lines of 7 to
+/// 28 elements, where it takes over.
+const PER_LINE: usize = 224;
+
+/// Whether vectors waste little: lanes that are wasted cost less than writing windows out would, and a few don't count.
 fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usize) -> bool {
-    vectors * lanes * outs <= positions * (outs + outs / 16 + (224 / line.max(1)).max(8))
+    vectors * lanes * outs <= positions * (outs + outs / 16 + (PER_LINE / line.max(1)).max(WRITTEN))
 }
 
 /// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
@@ -183,7 +192,7 @@ pub(super) fn suits([lines, cols]: [usize; 2], window: usize, outs: usize, isa: 
     let count = |along| places(along, [lines, cols], width, cols, lanes).all.len();
     let ways = [Along::Lines, Along::Halves, Along::Plane];
     let least = ways.into_iter().map(count).min().unwrap_or(0);
-    lines * cols >= POSITIONS && outs > 1 && worth(least, lanes, lines * cols, outs, cols)
+    lines * cols >= POSITIONS && outs > 0 && worth(least, lanes, lines * cols, outs, cols)
 }
 
 /// The convolution, where its windows are narrower than the results and vectors of positions waste little.
@@ -191,7 +200,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let spatial = &g.axes[..g.rank];
     let pairs = pairs(g, machine.isa);
     let dtypes = pairs || (g.dtype == DType::F32 && g.out == DType::F32);
-    let plain = dtypes && g.rank <= 2 && g.positions >= POSITIONS && g.outs > 1;
+    let plain = dtypes && g.rank <= 2 && g.positions >= POSITIONS && g.outs > 0;
     let usual = |a: &super::Axis| a.base_dilation == 1 && a.base > 0 && a.stride <= STEPS as i64;
     if !plain || g.features * g.window == 0 || !spatial.iter().all(usual) {
         return None;
@@ -221,7 +230,8 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let count = |along| places(along, size, width, across.along, lanes).all.len();
     let ways = if in_place { &[Along::Lines][..] } else { &[Along::Lines, Along::Halves, Along::Plane] };
     let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
-    if !worth(vectors, lanes, g.positions, g.outs, across.along) {
+    // Twice as many lanes may be wasted where elements are pairs: all other ways multiply one by one.
+    if !worth(vectors, lanes, g.positions * if pairs { 2 } else { 1 }, g.outs, across.along) {
         return None;
     }
     // Parts of what the cache holds, and as many as threads want.

@@ -35,6 +35,8 @@ use windows::{generate, store};
 
 /// The most spatial axes.
 const AXES: usize = 4;
+/// Elements of a window that may be a kernel's, if there are more of them than positions: the sums of an image's would be long ones.
+const KERNEL: usize = 64;
 /// Bytes of generated windows that stay in the L2 cache.
 const PIECE_BYTES: usize = 600 << 10;
 
@@ -57,6 +59,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "conv.gradients",
             depthwise::GRADIENTS,
             "output features of a group: beyond, its kernel's gradient is a product",
+        ),
+        Threshold::new(
+            "conv.longest",
+            depthwise::LONGEST,
+            "elements of an axis of such features with its padding: beyond, they go the way of others",
         ),
         Threshold::new("conv.results", depthwise::RESULTS, "results of a row of such features: beyond, several chunks"),
         Threshold::new(
@@ -150,7 +157,13 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         return Some(routine);
     }
     if args[0].dtype.size() == 2 && conv.out.is_float() {
+        // A spread input phase by phase, where each of them is multiplied in pairs.
+        let phase = |own: &Conv, args: &[Type], outs: &[Type]| match own.windows.base_dilation.iter().any(|&d| d > 1) {
+            true => widened::prepare(own, args, outs, machine),
+            false => in_pairs(own, args, outs, machine),
+        };
         return in_pairs(conv, args, outs, machine)
+            .or_else(|| phased::prepare(conv, args, outs, phase, machine))
             .or_else(|| widened::prepare(conv, args, outs, machine))
             .or_else(|| plain(conv, args, outs));
     }
@@ -162,7 +175,10 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
 /// The routine of a convolution of 16-bit floats that the machine multiplies as they are: in pairs, or in tiles.
 fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (geometry, wide) = geometry(conv, args, outs, machine)?;
-    if wide || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1) {
+    // Steps that planes of pairs are not written in vectors for are no gain there.
+    let slow = |a: &Axis| a.stride > 2;
+    let gradient = geometry.window > KERNEL || geometry.axes.iter().any(slow);
+    if (wide && gradient) || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1) {
         return None;
     }
     if f32::kernels(machine.isa, geometry.dtype).tiles.is_some() {
@@ -201,8 +217,9 @@ fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Opti
     let image = plane * x.shape[1];
     let (groups, images, features) = (conv.groups * conv.batch_groups, y.shape[0], k.shape[1]);
     let outs = k.shape[0] / groups;
+    // As in a kernel's gradient, whose windows are whole images; a large kernel over a narrow image is not.
     let last = &axes[rank - 1];
-    let wide = last.window > last.count;
+    let wide = last.window > last.count && window > positions;
     let geometry = Geometry {
         axes,
         rank,

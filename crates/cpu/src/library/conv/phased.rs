@@ -9,6 +9,7 @@ use super::super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use compiler::Result;
+use half::bf16;
 use ir::ops::Conv;
 use ir::{DType, Type};
 use std::ops::Range;
@@ -71,6 +72,44 @@ pub(super) struct Phased {
     isa: Isa,
 }
 
+/// Writes `n` elements of a line, one of each phase after the other; zeros where there is none.
+///
+/// # Safety
+/// `to` is good for as many, and phases for as many as are theirs.
+#[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
+#[inline(always)]
+unsafe fn interleaved<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
+    const LANES: usize = 8;
+    // Vectors are put together from two; of more phases, each is written by itself.
+    let whole = if D == 2 { n / (D * LANES) * LANES } else { 0 };
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            let mut own = [[T::default(); LANES]; D];
+            for r in 0..D {
+                if let Some(p) = phases[r] {
+                    own[r] = p.add(i).cast::<[T; LANES]>().read_unaligned();
+                }
+            }
+            let mut all = [[T::default(); D]; LANES];
+            for k in 0..LANES {
+                for r in 0..D {
+                    all[k][r] = own[r][k];
+                }
+            }
+            to.add(D * i).cast::<[[T; D]; LANES]>().write_unaligned(all);
+        }
+        let full = n / D;
+        for r in 0..D {
+            let end = full + usize::from(r < n - D * full);
+            match phases[r] {
+                Some(p) => (whole..end).for_each(|q| *to.add(D * q + r) = *p.add(q)),
+                None => (whole..end).for_each(|q| *to.add(D * q + r) = T::default()),
+            }
+        }
+    }
+}
+
 /// The convolution in phases, where its input is spread and nothing else is unusual.
 pub(super) fn prepare(
     conv: &Conv,
@@ -87,7 +126,7 @@ pub(super) fn prepare(
     let suits = (1..=AXES).contains(&rank)
         && (0..rank).any(spread_at)
         && (0..rank).all(|a| usual(a) && w.base_dilation[a] <= 8)
-        && matches!(dtype, DType::F32 | DType::F64)
+        && matches!(dtype, DType::F32 | DType::F64 | DType::BF16)
         && x.dtype == dtype
         && x.numel() > 0
         && y.numel() > 0
@@ -200,7 +239,6 @@ impl Phased {
     /// Puts some lines of the result together from those of the phases.
     #[inline(always)]
     unsafe fn lines<T: Copy + Default>(&self, from: *const u8, y: *mut T, range: Range<usize>) {
-        const LANES: usize = 8;
         let [depth, rows, cols] = self.count;
         let [d, d0, d1] = self.spread;
         let each = self.result();
@@ -214,22 +252,19 @@ impl Phased {
             // SAFETY: inside the phases' results; the line is this range's own.
             unsafe {
                 let to = y.add(line * cols);
-                if d1 == 2 && there(0) && there(1) {
-                    let (even, odd, n) = (phase(0), phase(1), cols / 2);
-                    let whole = n / LANES * LANES;
-                    for i in (0..whole).step_by(LANES) {
-                        let (a, b) = (even.add(i).cast::<[T; LANES]>().read(), odd.add(i).cast::<[T; LANES]>().read());
-                        to.add(2 * i).cast::<[[T; 2]; LANES]>().write(std::array::from_fn(|k| [a[k], b[k]]));
-                    }
-                    (whole..n).for_each(|i| to.add(2 * i).cast::<[T; 2]>().write([*even.add(i), *odd.add(i)]));
-                    if cols % 2 == 1 {
-                        *to.add(cols - 1) = *even.add(n);
-                    }
-                } else {
-                    for r in 0..d1 {
-                        let n = (cols - r.min(cols)).div_ceil(d1);
-                        for q in 0..n {
-                            *to.add(r + q * d1) = if there(r) { *phase(r).add(q) } else { T::default() };
+                let whole = |r: usize| there(r).then(|| phase(r));
+                match d1 {
+                    _ if !(0..d1).any(there) => std::slice::from_raw_parts_mut(to, cols).fill(T::default()),
+                    1 => std::ptr::copy_nonoverlapping(phase(0), to, cols),
+                    2 => interleaved([0, 1].map(whole), to, cols),
+                    3 => interleaved([0, 1, 2].map(whole), to, cols),
+                    4 => interleaved([0, 1, 2, 3].map(whole), to, cols),
+                    _ => {
+                        for r in 0..d1 {
+                            let n = (cols - r.min(cols)).div_ceil(d1);
+                            for q in 0..n {
+                                *to.add(r + q * d1) = if there(r) { *phase(r).add(q) } else { T::default() };
+                            }
                         }
                     }
                 }
@@ -271,11 +306,13 @@ impl Routine for Phased {
         unsafe {
             let finite = match self.dtype {
                 DType::F64 => std::slice::from_raw_parts(args[1].cast::<f64>(), n).iter().all(|w| w.is_finite()),
+                DType::BF16 => std::slice::from_raw_parts(args[1].cast::<bf16>(), n).iter().all(|w| w.is_finite()),
                 _ => std::slice::from_raw_parts(args[1].cast::<f32>(), n).iter().all(|w| w.is_finite()),
             };
             match (finite, self.dtype) {
                 (false, _) => self.plain.run(pool, args, outs, scratch),
                 (_, DType::F64) => self.run_as::<f64>(pool, args, outs, scratch),
+                (_, DType::BF16) => self.run_as::<u16>(pool, args, outs, scratch),
                 _ => self.run_as::<f32>(pool, args, outs, scratch),
             }
         }

@@ -56,6 +56,14 @@ impl Line {
     }
 }
 
+/// A row of the padded plane that windows meet, the part that it goes to, and its line there.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    at: usize,
+    part: usize,
+    line: usize,
+}
+
 /// The planes of all features that are read together, of some positions.
 #[derive(Clone, Debug)]
 pub(super) struct Planes {
@@ -66,8 +74,9 @@ pub(super) struct Planes {
     pub(super) width: usize,
     part: usize,
     pub(super) plane: usize,
-    /// Parts that windows meet, along both axes.
-    met: [Vec<bool>; 2],
+    /// Parts of a line that windows meet, and the rows that they do: a division for each would take longer than a short row.
+    met: Vec<bool>,
+    written: Vec<Row>,
     /// Of each part of three or four: what lanes are taken of two vectors, then of those and the next.
     #[cfg(target_arch = "x86_64")]
     lanes: Vec<[[i32; LANES]; SHUFFLED - 1]>,
@@ -106,7 +115,9 @@ impl Planes {
         let plane = rows.step * cols.step * part;
         // Planes a power of two apart would share few sets of the cache.
         let plane = if plane.is_multiple_of(256) { plane + 16 } else { plane };
-        let met = [rows, cols].map(|a| (0..a.step).map(|p| a.meets(p)).collect());
+        let met = (0..cols.step).map(|p| cols.meets(p)).collect();
+        let row = |at: usize| Row { at, part: at % rows.step * cols.step * part, line: at / rows.step * width };
+        let written = (0..rows.padded()).filter(|r| rows.meets(r % rows.step)).map(row).collect();
         #[cfg(target_arch = "x86_64")]
         let lanes = match cols.step {
             3..=SHUFFLED => (0..cols.step).map(|p| shuffles(p, cols.step)).collect(),
@@ -120,6 +131,7 @@ impl Planes {
             part,
             plane,
             met,
+            written,
             #[cfg(target_arch = "x86_64")]
             lanes,
             isa,
@@ -202,15 +214,15 @@ impl Planes {
             reads[v] = [inside(place), inside(place + LANES as i64)];
             writes[v] = (((1u32 << (self.filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
         }
-        let parts = [self.met[1][0], step == 2 && self.met[1][step - 1]];
+        let parts = [self.met[0], step == 2 && self.met[step - 1]];
         // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
         unsafe {
             let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
             let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-            for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+            for &Row { at: r, part, line } in &self.written {
                 let source = first + r as i64;
                 let there = (0..rows.base as i64).contains(&source);
-                let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+                let line = to.wrapping_add(part + line);
                 let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
                 for v in 0..vectors {
                     let masks = if there { reads[v] } else { [0; 2] };
@@ -258,17 +270,17 @@ impl Planes {
                 let reads: [_; SHUFFLED] =
                     std::array::from_fn(|i| if i < step { inside(place + (i * LANES) as i64) } else { 0 });
                 let write = (((1u32 << (self.filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
-                for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+                for &Row { at: r, part, line } in &self.written {
                     let source = first + r as i64;
                     let there = (0..rows.base as i64).contains(&source);
-                    let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+                    let line = to.wrapping_add(part + line);
                     let from = x.wrapping_offset((source * cols.base as i64 + place) as isize);
                     let vector = |i: usize| {
                         let mask = if there { reads[i] } else { 0 };
                         _mm512_maskz_loadu_ps(mask, from.wrapping_add(i * LANES))
                     };
                     let (a, b, c, d) = (vector(0), vector(1), vector(2), vector(3));
-                    for (p, lanes) in self.lanes.iter().enumerate().filter(|(p, _)| self.met[1][*p]) {
+                    for (p, lanes) in self.lanes.iter().enumerate().filter(|(p, _)| self.met[*p]) {
                         let lane = |i: usize| _mm512_loadu_si512(lanes[i].as_ptr().cast());
                         let mut own = _mm512_permutex2var_ps(a, lane(0), b);
                         own = _mm512_permutex2var_ps(own, lane(1), c);
@@ -306,10 +318,10 @@ impl Planes {
             let place = left + (v * LANES) as i64;
             *read = lanes(-place, cols.base as i64 - place);
         }
-        for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+        for &Row { at: r, part, line } in &self.written {
             let source = first + r as i64;
             let there = (0..rows.base as i64).contains(&source);
-            let (part, line) = (to.wrapping_add(r % down * self.part), r / down * self.width);
+            let part = to.wrapping_add(part);
             let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
             for (v, &read) in reads[..vectors].iter().enumerate() {
                 let at = line + v * LANES;
@@ -348,6 +360,10 @@ impl Planes {
         let Some(x) = x else { return };
         // One that is not there is read where the other is, and nothing of it taken.
         let (y, high) = y.map_or((x, 0), |y| (y, u32::MAX));
+        if self.cols.step <= 2 && self.filled <= MASKED {
+            // SAFETY: the caller's promise.
+            return unsafe { self.write_pairs_masked(x, y, high, at, to) };
+        }
         // SAFETY: the caller's promise; what is read is inside both planes.
         unsafe {
             self.lines(at, to, |from, to, n| {
@@ -358,6 +374,68 @@ impl Planes {
                     step => pairs(x, y, high, step, to.cast(), n),
                 }
             });
+        }
+    }
+
+    /// The same by vectors of which the lanes outside of the input are masked, of the second plane no bits but those of `high`; steps of one or two.
+    ///
+    /// # Safety
+    /// As for [`Planes::write_pairs`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
+    unsafe fn write_pairs_masked(
+        &self,
+        x: *const u16,
+        y: *const u16,
+        high: u32,
+        (row, col): (usize, usize),
+        to: *mut f32,
+    ) {
+        use std::arch::x86_64::*;
+        let (rows, cols) = (&self.rows, &self.cols);
+        let (down, step, filled) = (rows.step, cols.step, self.filled);
+        let first = (row * down) as i64 - rows.low;
+        let left = (col * step) as i64 - cols.low;
+        // Lanes of a vector of so many that begins at a place of the line and have an element of the input.
+        let inside = |place: i64, lanes: i64| -> __mmask32 {
+            let begin = (-place).clamp(0, lanes) as u32;
+            let end = (cols.base as i64 - place).clamp(begin as i64, lanes) as u32;
+            (((1u64 << end) - 1) & !((1u64 << begin) - 1)) as __mmask32
+        };
+        let parts = [self.met[0], step == 2 && self.met[step - 1]];
+        let base = self.rows.base as i64;
+        let (low, high) = (_mm512_set1_epi32(0xffff), _mm512_set1_epi32((high & 0xffff_0000) as i32));
+        for v in 0..filled.div_ceil(LANES) {
+            let place = left + (v * LANES * step) as i64;
+            let mask = inside(place, (LANES * step) as i64);
+            let write = (((1u32 << (filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
+            for &Row { at: r, part, line } in &self.written {
+                let source = first + r as i64;
+                let mask = if (0..base).contains(&source) { mask } else { 0 };
+                let line = to.wrapping_add(part + line + v * LANES);
+                let from = (source * cols.base as i64 + place) as isize;
+                let (x, y) = (x.wrapping_offset(from), y.wrapping_offset(from));
+                // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for planes and room.
+                unsafe {
+                    if step == 1 {
+                        let [x, y] = [x, y]
+                            .map(|p| _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask as __mmask16, p.cast())));
+                        let both = _mm512_or_si512(x, _mm512_and_si512(_mm512_slli_epi32::<16>(y), high));
+                        _mm512_mask_storeu_epi32(line.cast(), write, both);
+                        continue;
+                    }
+                    let (x, y) = (_mm512_maskz_loadu_epi16(mask, x.cast()), _mm512_maskz_loadu_epi16(mask, y.cast()));
+                    if parts[0] {
+                        let y = _mm512_and_si512(_mm512_slli_epi32::<16>(y), high);
+                        let both = _mm512_or_si512(_mm512_and_si512(x, low), y);
+                        _mm512_mask_storeu_epi32(line.cast(), write, both);
+                    }
+                    if parts[1] {
+                        let both = _mm512_or_si512(_mm512_srli_epi32::<16>(x), _mm512_and_si512(y, high));
+                        _mm512_mask_storeu_epi32(line.wrapping_add(self.part).cast(), write, both);
+                    }
+                }
+            }
         }
     }
 
@@ -381,11 +459,11 @@ impl Planes {
             (place, begin, steps(cols.base as i64 - place).max(begin))
         };
         let spans: [_; STEPS] = std::array::from_fn(|part| if part < step { inside(part) } else { (0, 0, 0) });
-        for r in (0..rows.padded()).filter(|r| self.met[0][r % down]) {
+        for &Row { at: r, part, line } in &self.written {
             let source = first + r as i64;
-            let line = to.wrapping_add(r % down * step * self.part + r / down * self.width);
+            let line = to.wrapping_add(part + line);
             let there = (0..rows.base as i64).contains(&source);
-            for part in (0..step).filter(|&p| self.met[1][p]) {
+            for part in (0..step).filter(|&p| self.met[p]) {
                 let (place, begin, end) = spans[part];
                 // SAFETY: the caller vouches for room.
                 unsafe {

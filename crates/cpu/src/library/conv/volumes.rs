@@ -49,14 +49,17 @@ struct Volumes {
     size: [usize; 2],
 }
 
-/// The convolution, where it has three axes or more and groups of several output features.
+/// The convolution, where it has three axes or more and features that are not alone.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let floats = matches!(x.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
     let whole = [x, k, y].iter().all(|t| t.numel() > 0);
     let spread = *w.base_dilation.first()?;
     let usual = spread == 1 || (w.strides[0] == 1 && spread <= 8);
-    if x.rank() < 5 || !floats || !whole || !usual || k.shape[0] / (conv.groups * conv.batch_groups) < 2 {
+    // Features that are alone, and the kernel's gradient of few, are for `depthwise`.
+    let groups = conv.groups * conv.batch_groups;
+    let alone = k.shape[0] == groups && (groups > 1 || k.shape.last() > y.shape.last());
+    if x.rank() < 5 || !floats || !whole || !usual || alone {
         return None;
     }
     let (depth, window) = ([x.shape[2], y.shape[2]], k.shape[2]);

@@ -56,20 +56,7 @@ pub(super) fn prepare(kind: Kind, a: &Type, batch: usize, machine: Machine) -> O
     })
 }
 
-/// What is moved when lines become lanes.
-trait Moved {
-    type Bits: tiles::Transpose;
-}
-
-impl Moved for f32 {
-    type Bits = u32;
-}
-
-impl Moved for f64 {
-    type Bits = u64;
-}
-
-impl<T: Real + Moved> Abreast<T> {
+impl<T: Real> Abreast<T> {
     /// Elements of scratch for each worker.
     fn each(&self) -> usize {
         self.m * self.n * self.lanes
@@ -263,7 +250,7 @@ impl<T: Real + Moved> Abreast<T> {
     }
 }
 
-impl<T: Real + Moved> Routine for Abreast<T> {
+impl<T: Real> Routine for Abreast<T> {
     fn scratch_bytes(&self) -> usize {
         self.each() * self.threads * size_of::<T>()
     }

@@ -1,9 +1,9 @@
 //! Singular values of larger matrices: reflections to two diagonals, then implicit QR (Golub and Reinsch). Large matrices are reduced, and their
-//! reflections put together, by blocks of columns.
+//! reflections put together, by blocks of columns; their vectors are found by dividing ([`bisected`]).
 
 use super::blocked::{BLOCK, Running, blocks};
 use super::sweeps::{self, Sweeps};
-use super::{Real, Workers, axpy, dot, factor, lines, quotients, squares};
+use super::{Real, Workers, axpy, bisected, dot, quotients, squares};
 use crate::gemm::Layout;
 use std::ops::Range;
 
@@ -12,7 +12,8 @@ const ITERATIONS: usize = 60;
 
 /// Elements of room that [`svd`] needs.
 pub(super) fn room(m: usize, n: usize, large: bool) -> usize {
-    let own = if large { n * m + 2 * BLOCK * (m + n) + 2 * BLOCK * m + BLOCK * (n + BLOCK) } else { 0 };
+    let blocks = 2 * BLOCK * (m + n) + 2 * BLOCK * m + BLOCK * (n + BLOCK);
+    let own = if large { n * m + blocks + bisected::room(n) } else { 0 };
     5 * n + m + 2 * sweeps::room(n) + own
 }
 
@@ -74,11 +75,14 @@ pub(super) fn svd<T: Real>(
         large.bidiagonal(a, m, n, d, e, left, right, rest);
         if vectors {
             let (z, rest) = rest.split_at_mut(n * m);
+            z.fill(T::ZERO);
+            bisected::singular(d, e, z, m, v, rest, workers, large);
             let across = |k: usize, i: usize| if i > k { a[i * m + k] } else { T::ZERO };
-            large.formed(v, n, n, &right[..n - 1], 1, across, rest);
+            large.reflected(v, n, &right[..n - 1], 1, across, rest);
             let down = |k: usize, i: usize| if i >= k { a[k * m + i] } else { T::ZERO };
-            large.formed(z, n, m, left, 0, down, rest);
+            large.reflected(z, m, left, 0, down, rest);
             a.copy_from_slice(z);
+            return;
         }
     } else {
         reduce(a, m, n, d, e, left, right, u, t);
@@ -227,7 +231,7 @@ impl Running<'_> {
                 let (done, rest) = p.split_at_mut(t * n);
                 let (y, later) = rest.split_at_mut(n);
                 let y = &mut y[k + 1..];
-                lines::dots(self.isa(), &others[k..], m, own, y);
+                self.dots(&others[k..], m, own, y);
                 for c in 0..t {
                     axpy(-along[c], &done[c * n + k + 1..(c + 1) * n], y);
                     let u = &later[(w + c - t - 1) * n + k + 1..(w + c - t) * n];
@@ -256,7 +260,7 @@ impl Running<'_> {
                 }
                 let (vx, x) = s.split_at_mut((w + t) * m);
                 let x = &mut x[k + 1..m];
-                lines::combined(self.isa(), &others[k + 1..], m, u, x);
+                self.combined(&others[k + 1..], m, u, x);
                 for c in (0..=t).chain(w..w + t) {
                     axpy(-along[c], &vx[c * m + k + 1..(c + 1) * m], x);
                 }
@@ -274,25 +278,21 @@ impl Running<'_> {
         }
     }
 
-    /// Rows of what reflections `1 - factor·v·vᵀ`, one after the other, make of unit vectors: `count` rows of `len`. Vector `k` has elements `v(k, i)` from
-    /// `k + from` on.
-    #[expect(clippy::too_many_arguments, reason = "vectors, where they are, and room")]
+    /// Takes reflections `1 - factor·v·vᵀ`, the last one first, to rows of `len`. Vector `k` has elements `v(k, i)` from `k + from` on.
     #[inline(always)]
-    fn formed<T: Real>(
+    fn reflected<T: Real>(
         &self,
         z: &mut [T],
-        count: usize,
         len: usize,
         factors: &[T],
         from: usize,
         v: impl Fn(usize, usize) -> T,
         room: &mut [T],
     ) {
+        let rows = z.len() / len;
         let (own, rest) = room.split_at_mut(BLOCK * len);
         let (by, rest) = rest.split_at_mut(BLOCK * len);
-        let (sums, t) = rest.split_at_mut(BLOCK * count);
-        z.fill(T::ZERO);
-        (0..count).for_each(|i| z[i * len + i] = T::ONE);
+        let (sums, t) = rest.split_at_mut(BLOCK * rows);
         for b in blocks(factors.len()).collect::<smallvec::SmallVec<[Range<usize>; 64]>>().into_iter().rev() {
             let (w, start) = (b.len(), b.start + from);
             let size = len - start;
@@ -300,17 +300,14 @@ impl Running<'_> {
                 row.iter_mut().enumerate().for_each(|(i, x)| *x = v(k, start + i));
             }
             let own = &own[..w * size];
-            factor::joint_factors_of_rows(self.isa(), own, size, &factors[b.clone()], t);
-            // Z -= (Z·V)·(Tᵀ·Vᵀ)
-            for (j, to) in by.chunks_exact_mut(size).enumerate().take(w) {
-                to.fill(T::ZERO);
-                (0..=j).for_each(|i| axpy(t[i * w + j], &own[i * size..(i + 1) * size], to));
-            }
-            let rows = count - start.min(count);
-            let onto = z.as_mut_ptr().wrapping_add(start * len + start);
             let (each, w_rows) = (Layout::row_major(size), Layout::row_major(w));
-            // SAFETY: rows and columns of Z that the reflections touch, and their vectors.
+            self.joint_factors((own, each.transposed()), size, &factors[b.clone()], t);
+            // Z -= (Z·V)·(Tᵀ·Vᵀ)
+            let onto = z.as_mut_ptr().wrapping_add(start);
+            // SAFETY: columns of Z that the reflections touch, and their vectors.
             unsafe {
+                let turned = (t.as_ptr(), w_rows.transposed());
+                self.product_any([w, w, size], turned, (own.as_ptr(), each), (by.as_mut_ptr(), size), false);
                 let z = (onto.cast_const(), Layout::row_major(len));
                 self.product_any([rows, size, w], z, (own.as_ptr(), each.transposed()), (sums.as_mut_ptr(), w), false);
                 self.product_any([rows, w, size], (sums.as_ptr(), w_rows), (by.as_ptr(), each), (onto, len), true);
@@ -322,7 +319,7 @@ impl Running<'_> {
 /// Makes the diagonals one, from the end on; says which of the right vectors change their sign.
 #[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
-fn iterate<T: Real>(
+pub(super) fn iterate<T: Real>(
     mut left: Sweeps<'_, T>,
     m: usize,
     n: usize,

@@ -5,7 +5,7 @@
 
 use super::super::{Raw, in_ranges};
 use super::lines::Triangle;
-use super::{Real, factor, lines};
+use super::{Real, factor, lines, reflecting, turned, turned_from};
 use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use ir::DType;
@@ -26,6 +26,14 @@ pub(super) const OTHERS: usize = 8;
 /// Columns of right-hand sides that a thread takes at least.
 const SHARE: usize = 64;
 
+/// Elements that are read once and multiplied as quickly as one of work: threads that share them out must have more of them than of others.
+const MOVED: usize = 4;
+
+/// Elements of room for the sums of pieces of a symmetric matrix.
+pub(super) fn symmetric_room(n: usize) -> usize {
+    lines::symmetric_pieces(n) * n
+}
+
 /// Shared by the threads, which only read it.
 struct Fixed<T>(T);
 
@@ -36,8 +44,9 @@ unsafe impl<T> Sync for Fixed<T> {}
 pub(super) struct Products {
     plans: Vec<Plan>,
     isa: Isa,
-    /// Bytes of scratch for any of them.
+    /// Bytes of scratch for any of them, and how many run at a time.
     scratch: usize,
+    at_once: usize,
 }
 
 /// How products run.
@@ -47,6 +56,9 @@ pub(super) struct Running<'a> {
     pool: &'a Pool,
     scratch: *mut u8,
 }
+
+// SAFETY: threads use the plans, which nobody changes, and parts of the scratch that are their own.
+unsafe impl Sync for Running<'_> {}
 
 pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).step_by(BLOCK).map(move |k| k..(k + BLOCK).min(n))
@@ -63,12 +75,12 @@ impl Products {
     pub(super) fn of(problems: impl Iterator<Item = Problem>, threads: usize, isa: Isa) -> Option<Products> {
         let plans: Vec<Plan> = problems.map(|p| Plan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
         let scratch = plans.iter().map(Plan::scratch_bytes).max()?.next_multiple_of(64);
-        Some(Products { plans, isa, scratch })
+        Some(Products { plans, isa, scratch, at_once: 1 })
     }
 
     /// None that are planned, but scratch for any of matrices of up to `n` rows and columns.
     pub(super) fn any(dtype: DType, n: usize, threads: usize, isa: Isa) -> Products {
-        Products { plans: Vec::new(), isa, scratch: 0 }.with_any(n, n * dtype.size(), threads)
+        Products { plans: Vec::new(), isa, scratch: 0, at_once: 1 }.with_any(n, n * dtype.size(), threads)
     }
 
     /// With scratch for any product of matrices of up to `n` rows and columns, of `line` bytes a row.
@@ -78,9 +90,14 @@ impl Products {
         Products { scratch: self.scratch.max(bytes.next_multiple_of(64)), ..self }
     }
 
+    /// Each of them on one thread, and as many at a time.
+    pub(super) fn for_each_of(self, threads: usize) -> Products {
+        Products { at_once: threads.max(1), ..self }
+    }
+
     /// Bytes of scratch that all threads share.
     pub(super) fn scratch_bytes(&self) -> usize {
-        self.scratch
+        self.scratch * self.at_once
     }
 
     /// # Safety
@@ -126,16 +143,6 @@ impl Products {
             }
         });
         Products::of(all.into_iter(), threads, isa)
-    }
-
-    /// Those of an LU factorisation, if the matrix is large.
-    pub(super) fn lu(dtype: DType, m: usize, n: usize, threads: usize, isa: Isa) -> Option<Products> {
-        let rows = Layout::row_major(n);
-        let steps = blocks(m.min(n)).filter(|b| b.end < m && b.end < n);
-        if m.min(n) < LEAST {
-            return None;
-        }
-        Products::of(steps.map(|b| minus(dtype, m - b.end, b.len(), n - b.end, rows, rows, rows)), threads, isa)
     }
 
     /// Those of a QR factorisation: two for each block of reflections that meets columns.
@@ -189,6 +196,25 @@ impl Running<'_> {
     /// Whose vectors there are.
     pub(super) fn isa(&self) -> Isa {
         self.products.isa
+    }
+
+    /// A worker's scratch for a product of its own.
+    pub(super) fn scratch_of(&self, worker: usize) -> *mut u8 {
+        self.scratch.wrapping_add(worker * self.products.scratch)
+    }
+
+    /// A product on the thread that asks, one of those that [`Products::for_each_of`] planned for.
+    ///
+    /// # Safety
+    /// The operands and the result are as planned, and `scratch` is that thread's.
+    pub(super) unsafe fn on_one(&self, plan: &Plan, a: Operand, b: Operand, c: Output, scratch: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { plan.run(self.pool, a, b, c, scratch) };
+    }
+
+    /// Calls `f` with the number of each thread that there is work for.
+    pub(super) fn together(&self, work: usize, f: &(dyn Fn(usize) + Sync)) {
+        in_ranges(self.pool, self.products.at_once, work, &|_, worker| f(worker));
     }
 
     /// The products, in the order in which they were planned.
@@ -247,9 +273,62 @@ impl Running<'_> {
         unreachable!("scratch for any product was asked for");
     }
 
+    /// [`lines::dots`], shared out.
+    #[inline(always)]
+    pub(super) fn dots<T: Real>(&self, lines: &[T], step: usize, v: &[T], y: &mut [T]) {
+        // Lines that are gone through together stay so.
+        let (units, count) = (y.len().div_ceil(lines::AT_ONCE), y.len());
+        let (isa, to) = (self.products.isa, Raw(y.as_mut_ptr()));
+        in_ranges(self.pool, units, count * v.len() / MOVED, &|range: Range<usize>, _| {
+            let (first, end) = (range.start * lines::AT_ONCE, (range.end * lines::AT_ONCE).min(count));
+            // SAFETY: these elements are this range's.
+            let y = unsafe { std::slice::from_raw_parts_mut(to.at(first), end - first) };
+            lines::dots(isa, &lines[(first * step).min(lines.len())..], step, v, y);
+        });
+    }
+
+    /// [`lines::combined`], shared out.
+    #[inline(always)]
+    pub(super) fn combined<T: Real>(&self, lines: &[T], step: usize, u: &[T], x: &mut [T]) {
+        const UNIT: usize = 16;
+        let (units, count) = (x.len().div_ceil(UNIT), x.len());
+        let (isa, to) = (self.products.isa, Raw(x.as_mut_ptr()));
+        in_ranges(self.pool, units, count * u.len() / MOVED, &|range: Range<usize>, _| {
+            let (first, end) = (range.start * UNIT, (range.end * UNIT).min(count));
+            // SAFETY: these elements are this range's.
+            let x = unsafe { std::slice::from_raw_parts_mut(to.at(first), end - first) };
+            lines::combined(isa, &lines[first.min(lines.len())..], step, u, x);
+        });
+    }
+
+    /// `y = A·v` for rows and columns from `k` on of a symmetric matrix of order `n`: pieces of it, with [`symmetric_room`] for their sums.
+    #[inline(always)]
+    pub(super) fn symmetric_times<T: Real>(&self, a: &[T], n: usize, k: usize, v: &[T], y: &mut [T], room: &mut [T]) {
+        let (isa, size) = (self.products.isa, n - k);
+        let pieces = lines::symmetric_pieces(size);
+        if pieces == 1 {
+            return lines::symmetric_times(isa, a, n, k, 0..size, v, y);
+        }
+        debug_assert!(room.len() >= symmetric_room(size));
+        let sums = Raw(room.as_mut_ptr());
+        in_ranges(self.pool, pieces, size * size / (2 * MOVED), &|range: Range<usize>, _| {
+            for piece in range {
+                let rows = lines::symmetric_piece(size, piece);
+                // SAFETY: the piece's own sums.
+                let sums = unsafe { std::slice::from_raw_parts_mut(sums.at(piece * size), rows.end) };
+                lines::symmetric_times(isa, a, n, k, rows, v, sums);
+            }
+        });
+        y[..size].fill(T::ZERO);
+        for piece in 0..pieces {
+            let end = lines::symmetric_piece(size, piece).end;
+            y.iter_mut().zip(&room[piece * size..][..end]).for_each(|(y, x)| *y += *x);
+        }
+    }
+
     /// The lower factor in place of the lower triangle, zeros above.
     #[inline(always)]
-    pub(super) fn cholesky<T: Real>(&self, a: &mut [T], n: usize) {
+    pub(super) fn cholesky<T: Real>(&self, a: &mut [T], n: usize, room: &mut [T]) {
         let mut plans = self.products.plans.iter();
         for b in blocks(n) {
             if b.start > 0 {
@@ -259,10 +338,33 @@ impl Running<'_> {
                 // SAFETY: the operands are columns before the block, the result is the block.
                 unsafe { self.product(plan, left, left, left.wrapping_add(b.start)) };
             }
-            if !factor::cholesky_panel(a, n, b) {
+            if !factor::cholesky_diagonal(a, n, &b) {
                 return (0..n * n).for_each(|k| a[k] = if k / n >= k % n { T::NAN } else { T::ZERO });
             }
+            self.below(a, n, b, room);
         }
+    }
+
+    /// The rows of a lower factor below a block on its diagonal: those of the inverse of that, turned, with columns beside each other in `room` meanwhile.
+    #[inline(always)]
+    fn below<T: Real>(&self, a: &mut [T], n: usize, b: Range<usize>, room: &mut [T]) {
+        let (w, height) = (b.len(), n - b.end);
+        debug_assert!(room.len() >= w * height);
+        let (isa, a, room) = (self.products.isa, Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+        in_ranges(self.pool, height.div_ceil(SHARE), w * w * height / 8, &|range: Range<usize>, _| {
+            let diagonal = a.at(b.start * (n + 1)).cast_const();
+            let triangle = Triangle { diagonal, row: n, col: 1, count: w, unit: false, forward: true };
+            for first in range.map(|unit| unit * SHARE) {
+                let rows = SHARE.min(height - first);
+                let (own, turned) = (a.at((b.end + first) * n + b.start), room.at(first * w));
+                // SAFETY: these rows are this range's, and so is the room for as many.
+                unsafe {
+                    turned_from(isa, own, n, [rows, w], turned, rows);
+                    lines::solve_strip(isa, triangle, turned, rows, rows);
+                    turned_from(isa, turned, rows, [w, rows], own, n);
+                }
+            }
+        });
     }
 
     /// `op(A)·X = B` or `X·op(A) = B` in place of `B`.
@@ -306,38 +408,6 @@ impl Running<'_> {
         });
     }
 
-    /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
-    #[inline(always)]
-    pub(super) fn lu<T: Real>(
-        &self,
-        a: &mut [T],
-        m: usize,
-        n: usize,
-        permutation: &mut [T],
-        mut pivot: impl FnMut(usize, usize),
-        room: &mut [T],
-    ) {
-        (0..m).for_each(|i| permutation[i] = T::of(i as f64));
-        let mut plans = self.products.plans.iter();
-        for b in blocks(m.min(n)) {
-            factor::lu_columns(a, m, n, b.clone(), permutation, &mut pivot, room);
-            if b.end == n {
-                continue;
-            }
-            let p = a.as_mut_ptr();
-            let diagonal = p.wrapping_add(b.start * (n + 1)).cast_const();
-            let triangle = Triangle { diagonal, row: n, col: 1, count: b.len(), unit: true, forward: true };
-            self.strips(triangle, p.wrapping_add(b.start * n + b.end), n, n - b.end);
-            if b.end < m {
-                let plan = plans.next().expect("one for each block with something below and beside it");
-                let p = a.as_mut_ptr();
-                let at = |i: usize, j: usize| p.wrapping_add(i * n + j);
-                // SAFETY: the block's columns, its rows, and what is below and beside both.
-                unsafe { self.product(plan, at(b.end, b.start), at(b.start, b.end), at(b.end, b.end)) };
-            }
-        }
-    }
-
     /// `R` in the upper triangle of `a` and the first columns of `Q`.
     #[inline(always)]
     pub(super) fn qr<T: Real>(&self, a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
@@ -347,8 +417,10 @@ impl Running<'_> {
         let steps = m.min(n);
         let mut plans = self.products.plans.chunks_exact(2);
         for (b, t) in blocks(steps).zip(factors.chunks_exact_mut(BLOCK * BLOCK)) {
-            factor::qr_panel(self.products.isa, a, m, n, b.clone(), tau, v);
-            factor::joint_factors_of_columns(self.products.isa, v, m - b.start, &tau[b.clone()], t);
+            let (isa, height, at) = (self.products.isa, m - b.start, b.start * (n + 1));
+            turned(isa, &a[at..], n, [height, b.len()], v, height);
+            reflecting::qr_block(isa, &mut v[..height * b.len()], height, &mut tau[b.clone()], t);
+            turned(isa, v, height, [b.len(), height], &mut a[at..], n);
             if b.end < n {
                 pack_reflectors(a, m, n, &b, v);
                 let onto = a.as_mut_ptr().wrapping_add(b.start * n + b.end);
@@ -365,6 +437,16 @@ impl Running<'_> {
             // SAFETY: as above, with the rows and columns of Q that the reflections touch.
             unsafe { self.reflect(plans.next(), v, t, false, b.len(), onto, columns - b.start, sums) };
         }
+    }
+
+    /// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. Vectors have `size` elements and lie as `v` says, as columns.
+    #[inline(always)]
+    pub(super) fn joint_factors<T: Real>(&self, v: (&[T], Layout), size: usize, tau: &[T], t: &mut [T]) {
+        let (w, at) = (tau.len(), v.0.as_ptr());
+        let t = &mut t[..w * w];
+        // SAFETY: as many vectors of such a length, and room for their products.
+        unsafe { self.product_any([w, size, w], (at, v.1.transposed()), (at, v.1), (t.as_mut_ptr(), w), false) };
+        factor::joined(w, tau, t);
     }
 
     /// `X -= V·op(T)·Vᵀ·X`.
@@ -395,7 +477,7 @@ impl Running<'_> {
 
 /// The vectors of a block of reflections, side by side in `v`.
 #[inline(always)]
-fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
+pub(super) fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
     let w = b.len();
     for (i, row) in (b.start..m).zip(v.chunks_exact_mut(w)) {
         row.copy_from_slice(&a[i * n + b.start..i * n + b.end]);
@@ -404,12 +486,4 @@ fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &m
             row[i - b.start + 1..].fill(T::ZERO);
         }
     }
-}
-
-/// The reflections of a block: their vectors side by side in `v`, and the factors by which they act at once in `t`.
-#[inline(always)]
-pub(super) fn reflections<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, tau: &[T], v: &mut [T], t: &mut [T]) {
-    pack_reflectors(a, m, n, b, v);
-    let w = b.len();
-    factor::joint_factors(&v[..(m - b.start) * w], w, &tau[b.clone()], t);
 }

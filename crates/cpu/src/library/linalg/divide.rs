@@ -5,7 +5,7 @@
 //! Values are f64 throughout; vectors, and with them the products that are nearly all of the work, are of the matrix's own type.
 
 use super::blocked::Running;
-use super::secular::Secular;
+use super::secular::{NO_POLE, Secular, padded};
 use super::spectral::implicit_ql;
 use super::sweeps::{self, Sweeps};
 use super::{Real, Workers};
@@ -17,7 +17,7 @@ const LEAF: usize = 32;
 
 /// Elements of room beside the vectors: two matrices, six lines of values, and four of places.
 pub(super) fn room(n: usize) -> usize {
-    2 * n * n + (2 * 6 + 4) * (n + 8)
+    2 * n * n + (2 * 6 + 4) * (padded(n) + 8)
 }
 
 /// A matrix that is being divided.
@@ -46,6 +46,11 @@ struct Divided<'a, T: Real> {
     running: Running<'a>,
 }
 
+/// How exact roots are, relative to their distance from a pole: vectors follow from the roots as they are.
+pub(super) fn epsilon<T>() -> f64 {
+    if size_of::<T>() == 4 { 1e-10 } else { f64::EPSILON }
+}
+
 /// Some of a room as elements of another type; `n` of them.
 pub(super) fn split_as<U, T>(room: &mut [T], n: usize) -> (&mut [U], &mut [T]) {
     let (own, rest) = room.split_at_mut((n * size_of::<U>()).div_ceil(size_of::<T>()) + 8 / size_of::<T>());
@@ -69,10 +74,10 @@ pub(super) fn eigen<'a, T: Real>(
     let (rows, room) = room.split_at_mut(n * n);
     let (factors, room) = room.split_at_mut(n * n);
     let (z, room) = split_as::<f64, T>(room, n);
-    let (poles, room) = split_as::<f64, T>(room, n);
-    let (squares, room) = split_as::<f64, T>(room, n);
+    let (poles, room) = split_as::<f64, T>(room, padded(n));
+    let (squares, room) = split_as::<f64, T>(room, padded(n));
     let (signs, room) = split_as::<f64, T>(room, n);
-    let (exact, room) = split_as::<f64, T>(room, n);
+    let (exact, room) = split_as::<f64, T>(room, padded(n));
     let (x, room) = split_as::<f64, T>(room, n);
     let (order, room) = split_as::<u32, T>(room, n);
     let (chosen, room) = split_as::<u32, T>(room, n);
@@ -101,6 +106,16 @@ pub(super) fn eigen<'a, T: Real>(
     };
     all.solve(0..n);
     order
+}
+
+/// Some columns of two rows, which are `len` apart, turned in their plane.
+pub(super) fn turn_rows<T: Real>(rows: &mut [T], len: usize, columns: Range<usize>, i: usize, j: usize, c: T, s: T) {
+    let (low, high) = rows.split_at_mut(i.max(j) * len);
+    let (low, high) = (&mut low[i.min(j) * len..][columns.clone()], &mut high[columns]);
+    let (x, y) = if i < j { (low, high) } else { (high, low) };
+    for (x, y) in x.iter_mut().zip(y) {
+        (*x, *y) = (c * *x + s * *y, c * *y - s * *x);
+    }
 }
 
 impl<T: Real> Divided<'_, T> {
@@ -139,17 +154,6 @@ impl<T: Real> Divided<'_, T> {
         order.sort_unstable_by(|&a, &b| d[a as usize].total_cmp(&d[b as usize]).then(a.cmp(&b)));
     }
 
-    /// Two rows of a part turned in their plane.
-    fn turn(&mut self, part: Range<usize>, i: usize, j: usize, c: f64, s: f64) {
-        let (c, s) = (T::of(c), T::of(s));
-        let (low, high) = self.q.split_at_mut(i.max(j) * self.n);
-        let (low, high) = (&mut low[i.min(j) * self.n..][part.clone()], &mut high[part]);
-        let (x, y) = if i < j { (low, high) } else { (high, low) };
-        for (x, y) in x.iter_mut().zip(y) {
-            (*x, *y) = (c * *x + s * *y, c * *y - s * *x);
-        }
-    }
-
     fn join(&mut self, start: usize, middle: usize, end: usize, joint: f64) {
         let (n, size) = (self.n, end - start);
         let rho = 2.0 * joint.abs();
@@ -184,7 +188,7 @@ impl<T: Real> Divided<'_, T> {
                 if ((di - dp) * c * s).abs() <= nothing {
                     // Equal eigenvalues: turned in their plane, only one of them is in the vector.
                     self.z[i] = length;
-                    self.turn(start..end, p, i, c, s);
+                    turn_rows(self.q, n, start..end, p, i, T::of(c), T::of(s));
                     (self.d[p], self.d[i]) = (dp * c * c + di * s * s, dp * s * s + di * c * c);
                     if self.columns[p] != self.columns[i] {
                         self.columns[i] = 1;
@@ -252,11 +256,13 @@ impl<T: Real> Divided<'_, T> {
         }
         self.d[start + kept..end].copy_from_slice(&self.exact[..size - kept]);
         self.columns[..kept].copy_from_slice(&self.origin[..kept]);
-        let epsilon = if size_of::<T>() == 4 { 1e-12 } else { f64::EPSILON };
-        let secular = Secular {
-            d: &self.poles[..kept],
-            squares: &self.squares[..kept],
-            epsilon,
+        self.poles[kept..padded(kept)].fill(NO_POLE);
+        self.squares[kept..padded(kept)].fill(0.0);
+        let secular = Secular::<false> {
+            d: &self.poles[..padded(kept)],
+            squares: &self.squares[..padded(kept)],
+            count: kept,
+            epsilon: epsilon::<T>(),
             x: Raw(self.x.as_mut_ptr()),
             origin: Raw(self.origin.as_mut_ptr()),
         };
@@ -264,7 +270,8 @@ impl<T: Real> Divided<'_, T> {
         let factors = Raw(self.factors.as_mut_ptr());
         // SAFETY: all have room for each row.
         unsafe {
-            secular.solve(isa, pool, &self.signs[..kept], &mut self.exact[..kept], &self.columns[..kept], factors);
+            let exact = &mut self.exact[..padded(kept)];
+            secular.solve(isa, pool, &self.signs[..kept], exact, &self.columns[..kept], factors, None);
         }
         for j in 0..kept {
             self.d[start + j] = self.poles[self.origin[j] as usize] + self.x[j];

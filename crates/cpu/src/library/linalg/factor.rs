@@ -3,14 +3,19 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::blocked::BLOCK;
-use super::{Real, axpy, dot, lines, squares};
+use super::divide::split_as;
+use super::{Real, axpy, dot, elimination, lines, squares, turned};
 use crate::gemm::Isa;
+use crate::library::Raw;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
 /// Columns of an LU factorisation that are eliminated one by one before the others of their block are, and rows of a Cholesky
 /// factor that are computed together.
 const NARROW: usize = 8;
+
+/// Rows by columns of a matrix from which on its LU factorisation goes down columns.
+pub(super) const HIGH: usize = 2;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
 #[inline(always)]
@@ -47,22 +52,29 @@ fn less_known<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) {
     }
 }
 
-/// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
+/// The rows of the lower factor that have some of its columns' diagonal elements, from which what is left of them was subtracted; zeros right of
+/// those. Says whether there are such.
 #[inline(always)]
-pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
-    let below = columns.end;
+pub(super) fn cholesky_diagonal<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>) -> bool {
     let done = match columns.len().div_ceil(NARROW) {
-        0..=1 => cholesky_block::<T, NARROW>(a, n, &columns),
-        2 => cholesky_block::<T, { 2 * NARROW }>(a, n, &columns),
-        _ if columns.len() <= BLOCK => cholesky_block::<T, BLOCK>(a, n, &columns),
-        _ => columns.clone().all(|i| cholesky_row(a, n, &columns, i)),
+        0..=1 => cholesky_block::<T, NARROW>(a, n, columns),
+        2 => cholesky_block::<T, { 2 * NARROW }>(a, n, columns),
+        _ if columns.len() <= BLOCK => cholesky_block::<T, BLOCK>(a, n, columns),
+        _ => columns.clone().all(|i| cholesky_row(a, n, columns, i)),
     };
-    if !done {
-        return false;
-    }
     for i in columns.clone() {
         a[i * n + i + 1..(i + 1) * n].fill(T::ZERO);
     }
+    done
+}
+
+/// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
+#[inline(always)]
+pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
+    if !cholesky_diagonal(a, n, &columns) {
+        return false;
+    }
+    let below = columns.end;
     // Rows below the block side by side, as far as they go.
     let each = if size_of::<T>() == 4 { 2 * NARROW } else { NARROW };
     let together = if columns.len() <= BLOCK { (n - below) / each * each } else { 0 };
@@ -230,10 +242,37 @@ pub(super) fn solve_right<T: Real>(op: TriangularSolve, a: &[T], n: usize, block
 
 /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
 #[inline(always)]
-pub(super) fn lu<T: Real>(a: &mut [T], m: usize, n: usize, permutation: &mut [T], mut pivot: impl FnMut(usize, usize)) {
+pub(super) fn lu<T: Real>(
+    isa: Isa,
+    a: &mut [T],
+    m: usize,
+    n: usize,
+    permutation: &mut [T],
+    mut pivot: impl FnMut(usize, usize),
+    room: &mut [T],
+) {
     (0..m).for_each(|i| permutation[i] = T::of(i as f64));
     let steps = m.min(n);
-    lu_panel(a, m, n, 0..steps, permutation, &mut pivot);
+    if m >= HIGH * n.max(1) {
+        // Nobody else has the matrix: pivots are told once all are known, and then the other columns' rows exchanged.
+        let (pivots, room) = split_as::<u32, T>(room, steps);
+        // SAFETY: all columns of the matrix that have a step, and room for as many.
+        unsafe {
+            let (a, room) = (Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+            elimination::lu_columns(isa, a, m, n, 0..steps, pivots, room);
+        }
+        for (k, &p) in pivots.iter().enumerate() {
+            let p = p as usize;
+            pivot(k, p);
+            permutation.swap(k, p);
+            if p != k {
+                let (low, high) = a.split_at_mut(p * n);
+                low[k * n + steps..(k + 1) * n].swap_with_slice(&mut high[steps..n]);
+            }
+        }
+    } else {
+        lu_panel(a, m, n, 0..steps, permutation, &mut pivot);
+    }
     if steps < n {
         lu_right(a, n, 0..steps);
     }
@@ -316,63 +355,6 @@ pub(super) fn lu_panel<T: Real>(
     }
 }
 
-/// [`lu_panel`] of a large matrix: the columns lie beside each other in `room` meanwhile.
-#[inline(always)]
-pub(super) fn lu_columns<T: Real>(
-    a: &mut [T],
-    m: usize,
-    n: usize,
-    columns: Range<usize>,
-    permutation: &mut [T],
-    pivot: &mut impl FnMut(usize, usize),
-    room: &mut [T],
-) {
-    let (start, height, w) = (columns.start, m - columns.start, columns.len());
-    let room = &mut room[..height * w];
-    for i in 0..height {
-        let row = &a[(start + i) * n + start..][..w];
-        row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
-    }
-    for k in 0..w.min(height) {
-        let best = k + first_largest(&room[k * height + k..(k + 1) * height]);
-        pivot(start + k, start + best);
-        permutation.swap(start + k, start + best);
-        if best != k {
-            let (low, high) = a.split_at_mut((start + best) * n);
-            low[(start + k) * n..(start + k + 1) * n].swap_with_slice(&mut high[..n]);
-            (0..w).for_each(|j| room.swap(j * height + k, j * height + best));
-        }
-        let (before, others) = room.split_at_mut((k + 1) * height);
-        let (top, own) = before[k * height + k..].split_first_mut().expect("a row for each step");
-        if *top == T::ZERO {
-            continue;
-        }
-        own.iter_mut().for_each(|x| *x /= *top);
-        for column in others.chunks_exact_mut(height) {
-            let f = column[k];
-            axpy(-f, own, &mut column[k + 1..]);
-        }
-    }
-    for i in 0..height {
-        let row = &mut a[(start + i) * n + start..][..w];
-        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
-    }
-}
-
-/// The place of the first element whose magnitude no other exceeds; the first one's if that is not a number.
-#[inline(always)]
-fn first_largest<T: Real>(x: &[T]) -> usize {
-    const L: usize = 16;
-    let mut most = [x[0].abs(); L];
-    for x in x.chunks(L) {
-        for (most, x) in most.iter_mut().zip(x) {
-            *most = if x.abs() > *most { x.abs() } else { *most };
-        }
-    }
-    let most = most.into_iter().fold(x[0].abs(), |a, b| if b > a { b } else { a });
-    x.iter().position(|x| x.abs() == most).unwrap_or(0)
-}
-
 /// The rows of `U` beside a block of columns.
 #[inline(always)]
 pub(super) fn lu_right<T: Real>(a: &mut [T], n: usize, block: Range<usize>) {
@@ -417,18 +399,14 @@ pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T]
 /// The same of a matrix with no more columns than rows and of as many columns of Q, which lie one after the other meanwhile.
 #[inline(always)]
 fn tall_qr<T: Real>(isa: Isa, a: &mut [T], (m, n): (usize, usize), q: &mut [T], tau: &mut [T], room: &mut [T]) {
-    for (i, row) in a.chunks_exact(n.max(1)).enumerate() {
-        row.iter().enumerate().for_each(|(j, x)| room[j * m + i] = *x);
-    }
+    turned(isa, a, n, [m, n], room, m);
     tau.fill(T::ZERO);
     lines::qr_columns(isa, room, m, tau);
     for j in 0..n {
         (0..=j).for_each(|i| a[i * n + j] = room[j * m + i]);
     }
     lines::q_columns(isa, room, m, tau);
-    for (i, row) in q.chunks_exact_mut(n.max(1)).enumerate() {
-        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * m + i]);
-    }
+    turned(isa, room, m, [n, m], q, n);
 }
 
 /// The reflection that leaves only the first element of `x`, which becomes 1 and then the vector; that element, and tau. Squares neither
@@ -470,15 +448,9 @@ pub(super) fn qr_panel<T: Real>(
 ) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
     let room = &mut room[..height * w];
-    for i in 0..height {
-        let row = &a[(start + i) * n + start..][..w];
-        row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
-    }
+    turned(isa, &a[start * (n + 1)..], n, [height, w], room, height);
     lines::qr_columns(isa, room, height, &mut tau[columns]);
-    for i in 0..height {
-        let row = &mut a[(start + i) * n + start..][..w];
-        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
-    }
+    turned(isa, room, height, [w, height], &mut a[start * (n + 1)..], n);
 }
 
 /// `X -= tau·v·(vᵀ·X)` on some rows and columns.
@@ -502,63 +474,19 @@ fn reflect<T: Real>(
     }
 }
 
-/// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. `v` has `w` columns.
+/// From the products of vectors, of which the upper triangle is read, at most a block of them; zeros below.
 #[inline(always)]
-pub(super) fn joint_factors<T: Real>(v: &[T], w: usize, tau: &[T], t: &mut [T]) {
-    t[..w * w].fill(T::ZERO);
-    // Products of the vectors, in the upper triangle.
-    for row in v.chunks_exact(w) {
-        for (i, &x) in row.iter().enumerate().filter(|(_, x)| **x != T::ZERO) {
-            axpy(x, &row[i + 1..], &mut t[i * w + i + 1..(i + 1) * w]);
-        }
-    }
-    joined(w, tau, t);
-}
-
-/// The same of vectors that stand one after the other as [`qr_panel`] leaves them.
-#[inline(always)]
-pub(super) fn joint_factors_of_columns<T: Real>(isa: Isa, columns: &[T], height: usize, tau: &[T], t: &mut [T]) {
-    let w = tau.len();
-    t[..w * w].fill(T::ZERO);
-    for i in 0..w {
-        // What all of them have below the block, then what is in it: vector j begins with a 1 at its diagonal.
-        let below = w.min(height);
-        let (own, others) = (&columns[i * height..(i + 1) * height], &columns[(i + 1) * height..w * height]);
-        if i + 1 < w {
-            lines::dots(isa, &others[below..], height, &own[below..], &mut t[i * w + i + 1..(i + 1) * w]);
-        }
-        for j in i + 1..w {
-            let other = &columns[j * height..(j + 1) * height];
-            let inside: T = (j + 1..below).map(|r| own[r] * other[r]).sum();
-            t[i * w + j] += own[j] + inside;
-        }
-    }
-    joined(w, tau, t);
-}
-
-/// The same of vectors that are rows of `len` elements.
-#[inline(always)]
-pub(super) fn joint_factors_of_rows<T: Real>(isa: Isa, rows: &[T], len: usize, tau: &[T], t: &mut [T]) {
-    let w = tau.len();
-    t[..w * w].fill(T::ZERO);
-    for i in 0..w {
-        let (own, others) = (&rows[i * len..(i + 1) * len], &rows[(i + 1) * len..]);
-        lines::dots(isa, others, len, own, &mut t[i * w + i + 1..(i + 1) * w]);
-    }
-    joined(w, tau, t);
-}
-
-/// From the products of vectors in the upper triangle of `t`.
-#[inline(always)]
-fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
+pub(super) fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
+    let mut column = [T::ZERO; BLOCK];
     for j in 0..w {
         // T[..j, j] = -tau·T[..j, ..j]·(V[.., ..j]ᵀ·v)
+        (0..j).for_each(|k| column[k] = t[k * w + j]);
         for i in 0..j {
-            let sum: T = (i..j).map(|k| if k == i { tau[i] * t[k * w + j] } else { t[i * w + k] * t[k * w + j] }).sum();
-            t[i * w + j] = -tau[j] * sum;
+            t[i * w + j] = -tau[j] * dot(&t[i * w + i..i * w + j], &column[i..j]);
         }
+        t[j * w..j * w + j].fill(T::ZERO);
+        t[j * w + j] = tau[j];
     }
-    (0..w).for_each(|j| t[j * w + j] = tau[j]);
 }
 
 /// `X = op(T)·X` for an upper triangle, in place; X has rows of `cols`.

@@ -7,7 +7,9 @@ use ir::ops::TriangularSolve;
 use std::ops::Range;
 
 /// Lines that are gone through together.
-const AT_ONCE: usize = 4;
+pub(super) const AT_ONCE: usize = 4;
+/// Lanes of the widest vector.
+const LANES: usize = 16;
 
 /// `f(k, lanes)` for whole vectors of `len` elements from each place `k`, and for what is left of one.
 #[inline(always)]
@@ -116,20 +118,27 @@ unsafe fn combined_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, u: 
     }
 }
 
-/// `y = A·v` for rows and columns from `k` on of a symmetric matrix: what is left of the diagonal counts for both triangles, whole blocks on it
-/// are there as they are.
+/// What some rows of a symmetric matrix say of `y = A·v`, for rows and columns from `k` on: what is left of the diagonal counts for both triangles, whole blocks
+/// on it are there as they are. Rows are a [`symmetric_piece`]; `y` is as long as they reach.
 #[inline(always)]
-unsafe fn symmetric_of<V: Vector<Elem: Real>>(a: &[V::Elem], n: usize, k: usize, v: &[V::Elem], y: &mut [V::Elem]) {
+unsafe fn symmetric_of<V: Vector<Elem: Real>>(
+    a: &[V::Elem],
+    n: usize,
+    k: usize,
+    rows: Range<usize>,
+    v: &[V::Elem],
+    y: &mut [V::Elem],
+) {
     let size = n - k;
-    let (v, y) = (&v[..size], &mut y[..size]);
+    let (v, y) = (&v[..size], &mut y[..rows.end]);
     y.fill(V::Elem::ZERO);
     let row = |i: usize| a[(k + i) * n + k..(k + i + 1) * n].as_ptr();
     let wide = V::LANES.max(AT_ONCE);
-    let whole = size / wide * wide;
+    let whole = rows.end / wide * wide;
     let to = y.as_mut_ptr();
     // SAFETY: places are inside of the matrix and of both vectors; the caller vouches for the instruction set.
     unsafe {
-        for block in (0..whole).step_by(wide) {
+        for block in (rows.start..whole).step_by(wide) {
             for i in (block..block + wide).step_by(AT_ONCE) {
                 let rows = [row(i), row(i + 1), row(i + 2), row(i + 3)];
                 let f = [V::splat(v[i]), V::splat(v[i + 1]), V::splat(v[i + 2]), V::splat(v[i + 3])];
@@ -155,12 +164,32 @@ unsafe fn symmetric_of<V: Vector<Elem: Real>>(a: &[V::Elem], n: usize, k: usize,
                 }
             }
         }
-        for i in whole..size {
+        for i in whole.max(rows.start)..rows.end {
             let line = row(i);
             axpy_of::<V>(v[i], line, to, i);
             *to.add(i) += dot_of::<V>(line, v.as_ptr(), i) + v[i] * *line.add(i);
         }
     }
+}
+
+/// Rows of a piece at least, where all are equally long.
+pub(super) const PIECE: usize = 128;
+/// The most pieces.
+const PIECES: usize = 8;
+
+/// How many pieces the rows of a symmetric matrix of so many fall into: each has sums of its own, so the size alone decides.
+pub(super) fn symmetric_pieces(size: usize) -> usize {
+    (size / PIECE).clamp(1, PIECES)
+}
+
+/// Rows of a piece; all have about as many elements left of the diagonal.
+pub(super) fn symmetric_piece(size: usize, piece: usize) -> Range<usize> {
+    let pieces = symmetric_pieces(size);
+    let begin = |p: usize| match p == pieces {
+        true => size,
+        false => (size as f64 * (p as f64 / pieces as f64).sqrt()) as usize / LANES * LANES,
+    };
+    begin(piece)..begin(piece + 1)
 }
 
 /// The reflections of some columns, which are given one after the other from the first one's diagonal element on, with what they do to
@@ -334,6 +363,7 @@ macro_rules! on_machine {
         }
     };
 }
+pub(super) use on_machine;
 on_machine!(
     /// `y[j] = lines[j]·v` for lines that are `step` apart.
     dots, dots_of, (lines: &[T], step: usize, v: &[T], y: &mut [T])
@@ -343,8 +373,8 @@ on_machine!(
     combined, combined_of, (lines: &[T], step: usize, u: &[T], x: &mut [T])
 );
 on_machine!(
-    /// `y = A·v` for rows and columns from `k` on of a symmetric matrix of order `n`.
-    symmetric_times, symmetric_of, (a: &[T], n: usize, k: usize, v: &[T], y: &mut [T])
+    /// What some rows say of `y = A·v`, for rows and columns from `k` on of a symmetric matrix of order `n`.
+    symmetric_times, symmetric_of, (a: &[T], n: usize, k: usize, rows: Range<usize>, v: &[T], y: &mut [T])
 );
 on_machine!(
     /// Reflections of columns of `height` that lie one after the other; see [`factor::qr_panel`].

@@ -7,19 +7,24 @@
 
 #[cfg(target_arch = "x86_64")]
 mod abreast;
+mod ahead;
 mod bidiagonal;
+mod bisected;
 mod blocked;
 mod divide;
+mod elimination;
 mod factor;
 mod lines;
 mod quotients;
 mod real;
+mod reflecting;
 mod secular;
 mod slender;
 mod spectral;
 mod sweeps;
 mod tridiagonal;
 
+use super::rearrange::{Axis, tiles};
 use super::{Machine, PORTABLE, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -80,6 +85,12 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             abreast::ABREAST,
             "order of a matrix: up to here a batch has one in each lane",
         ),
+        Threshold::new(
+            "linalg.pieces",
+            2 * lines::PIECE,
+            "order of what is left of a symmetric matrix: from here it is multiplied in pieces",
+        ),
+        Threshold::new("linalg.high", factor::HIGH, "rows by columns: from here an LU factorisation goes down columns"),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
@@ -172,7 +183,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
     // Where products are most of the work they are of the matrix's own type.
     let vectors = matches!(kind, Kind::Eigh | Kind::Qr { .. } | Kind::Svd { vectors: true });
-    let few = vectors && a.dtype == DType::F32 && batch <= FEW && m.min(n) >= blocked::VECTORS;
+    let few = vectors && batch <= FEW && m.min(n) >= blocked::VECTORS;
     let large = few || m.min(n) >= blocked::LEAST;
     let tall = matches!(kind, Kind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
     let direct = !matches!(kind, Kind::Eigh | Kind::Svd { .. }) && m * n >= OWN;
@@ -206,16 +217,17 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: Machine) -> Facto
             let (rows, cols) = args[1];
             Products::solve(own, op, n, if op.left { cols } else { rows }, threads, isa)
         }
-        Kind::Lu => Products::lu(own, m, n, threads, isa),
+        Kind::Lu if m.min(n) >= blocked::LEAST => Products::lu(own, m, n, threads, isa),
+        Kind::Lu => None,
         Kind::Qr { columns } if large || tall => Products::qr(own, m, n, columns, threads, isa),
         Kind::Eigh if large => Products::tridiagonal(own, n, threads, isa),
         Kind::Svd { .. } if large && batch <= FEW => Some(Products::any(own, most, threads, isa)),
         Kind::Qr { .. } | Kind::Eigh | Kind::Svd { .. } => None,
     };
     let each = match kind {
-        Kind::Cholesky => n * n,
+        Kind::Cholesky => n * n + if products.is_some() { n * blocked::BLOCK } else { 0 },
         Kind::Solve(_) => n * n + args[1].0 * args[1].1,
-        Kind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { 0 },
+        Kind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { (m + 1) * m.min(n) + 2 },
         Kind::Qr { columns } => {
             let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most + m * m.min(n) };
             m * n + m * columns + own
@@ -313,7 +325,7 @@ impl<T: Real> Factorisation<T> {
             match self.kind {
                 Kind::Cholesky => {
                     match running {
-                        Some(large) => large.cholesky(a, n),
+                        Some(large) => large.cholesky(a, n, rest),
                         None => factor::cholesky(a, n),
                     }
                     self.write(outs[0], index, n * n, |i| a[i]);
@@ -339,7 +351,7 @@ impl<T: Real> Factorisation<T> {
                     let pivot = |k: usize, p: usize| *pivots.add(k) = p as i32;
                     match running {
                         Some(large) => large.lu(a, m, n, permutation, pivot, room),
-                        None => factor::lu(a, m, n, permutation, pivot),
+                        None => factor::lu(self.isa, a, m, n, permutation, pivot, room),
                     }
                     self.write(outs[0], index, m * n, |i| a[i]);
                     let to = outs[2].cast::<i32>().add(index * m);
@@ -353,7 +365,8 @@ impl<T: Real> Factorisation<T> {
                     }
                     self.write(outs[0], index, m * columns, |i| q[i]);
                     let (rows, cols) = self.outs[1];
-                    self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { T::ZERO });
+                    (1..rows).for_each(|i| a[i * cols..i * cols + i.min(cols)].fill(T::ZERO));
+                    self.write(outs[1], index, rows * cols, |i| a[i]);
                 }
                 Kind::Eigh => {
                     let (d, room) = rest.split_at_mut(n);
@@ -373,7 +386,7 @@ impl<T: Real> Factorisation<T> {
         &self,
         outs: &[*mut u8],
         index: usize,
-        a: &[T],
+        a: &mut [T],
         rest: &mut [T],
         vectors: bool,
         workers: Workers<'_>,
@@ -382,10 +395,9 @@ impl<T: Real> Factorisation<T> {
         let (m, n) = self.args[0];
         let (tall, short) = (m.max(n), m.min(n));
         let (columns, rest) = rest.split_at_mut(m * n);
-        for j in 0..short {
-            for i in 0..tall {
-                columns[j * tall + i] = if m >= n { a[i * n + j] } else { a[j * n + i] };
-            }
+        match m >= n {
+            true => turned(self.isa, a, n, [m, n], columns, m),
+            false => columns.copy_from_slice(a),
         }
         let (v, rest) = rest.split_at_mut(short * short);
         let (s, room) = rest.split_at_mut(short);
@@ -396,11 +408,11 @@ impl<T: Real> Factorisation<T> {
                 return self.write(outs[0], index, short, |i| s[i]);
             }
             self.write(outs[1], index, short, |i| s[i]);
-            // Rows of `columns` and of `v` are singular vectors of the tall matrix.
-            let (left, left_len, right, right_len) =
-                if m >= n { (&*columns, tall, &*v, short) } else { (&*v, short, &*columns, tall) };
-            self.write(outs[0], index, m * short, |i| left[i % short * left_len + i / short]);
-            self.write(outs[2], index, short * n, |i| right[i / n * right_len + i % n]);
+            // Rows of `columns` and of `v` are singular vectors of the tall matrix; left ones become columns where the matrix was.
+            let (left, right) = if m >= n { (&*columns, &*v) } else { (&*v, &*columns) };
+            turned(self.isa, left, m, [short, m], a, short);
+            self.write(outs[0], index, m * short, |i| a[i]);
+            self.write(outs[2], index, short * n, |i| right[i]);
         }
     }
 }
@@ -449,6 +461,28 @@ impl<T: Real> Routine for Factorisation<T> {
         });
         Ok(())
     }
+}
+
+/// Writes `[rows, cols]`, rows of which are `x_row` apart, as `[cols, rows]`, where they are `y_row` apart.
+fn turned<T: Real>(isa: Isa, x: &[T], x_row: usize, sizes: [usize; 2], y: &mut [T], y_row: usize) {
+    let [rows, cols] = sizes;
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    assert!(x.len() >= (rows - 1) * x_row + cols && y.len() >= (cols - 1) * y_row + rows);
+    // SAFETY: both are as large.
+    unsafe { turned_from(isa, x.as_ptr(), x_row, sizes, y.as_mut_ptr(), y_row) };
+}
+
+/// The same of places.
+///
+/// # Safety
+/// Both are good for so many elements, and nobody else has those.
+unsafe fn turned_from<T: Real>(isa: Isa, x: *const T, x_row: usize, [rows, cols]: [usize; 2], y: *mut T, y_row: usize) {
+    let d = Axis { size: rows, from: x_row as isize, to: 1 };
+    let s = Axis { size: cols, from: 1, to: y_row as isize };
+    // SAFETY: the caller's promise; an instruction set is one that the machine has.
+    unsafe { tiles::transpose(x.cast::<T::Bits>(), y.cast::<T::Bits>(), d, s, 0..cols, isa) };
 }
 
 /// `y += f·x`.

@@ -1,5 +1,6 @@
 //! The elements that matrices are factored in: f64, or f32 where the matrix is large enough that its products count.
 
+use super::super::rearrange::tiles::Transpose;
 use crate::gemm::vector::{Float, Plain32, Plain64, Vector};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
@@ -27,6 +28,8 @@ pub(super) trait Real:
     #[cfg(target_arch = "x86_64")]
     type Avx2: Vector<Elem = Self>;
     type Plain: Vector<Elem = Self>;
+    /// What is moved when rows become columns.
+    type Bits: Transpose;
 
     fn of(x: f64) -> Self;
     fn wide(self) -> f64;
@@ -41,7 +44,7 @@ pub(super) trait Real:
 }
 
 macro_rules! real {
-    ($t:ident, $avx512:ident, $avx2:ident, $plain:ty) => {
+    ($t:ident, $avx512:ident, $avx2:ident, $plain:ty, $bits:ty) => {
         impl Real for $t {
             const ZERO: $t = 0.0;
             const NAN: $t = $t::NAN;
@@ -51,6 +54,7 @@ macro_rules! real {
             #[cfg(target_arch = "x86_64")]
             type Avx2 = std::arch::x86_64::$avx2;
             type Plain = $plain;
+            type Bits = $bits;
 
             #[inline(always)]
             fn of(x: f64) -> $t {
@@ -93,5 +97,5 @@ macro_rules! real {
         }
     };
 }
-real!(f32, __m512, __m256, Plain32);
-real!(f64, __m512d, __m256d, Plain64);
+real!(f32, __m512, __m256, Plain32, u32);
+real!(f64, __m512d, __m256d, Plain64, u64);

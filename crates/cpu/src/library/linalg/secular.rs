@@ -13,16 +13,28 @@ const ITERATIONS: usize = 80;
 /// Sums are made in so many chains.
 const L: usize = 8;
 
-/// One such matrix, and where its roots go: root `j` is `d[origin[j]] + x[j]`, so that its distance from any `d` is exact.
+/// One such matrix, and where its roots go: root `j` is `d[origin[j]] + x[j]`, so that its distance from any `d` is exact. `SQUARED`, it is the one of
+/// the squares of `d`, of which the first is 0: their distances are known as well as those of `d` are.
 #[derive(Clone, Copy)]
-pub(super) struct Secular<'a> {
+pub(super) struct Secular<'a, const SQUARED: bool> {
+    /// Up to [`padded`] elements, behind the last ones [`NO_POLE`].
     pub(super) d: &'a [f64],
-    /// Squares of `z`.
+    /// Squares of `z`, behind the last zeros.
     pub(super) squares: &'a [f64],
+    /// How many there are.
+    pub(super) count: usize,
     /// What counts as nothing beside 1.
     pub(super) epsilon: f64,
     pub(super) x: Raw<f64>,
     pub(super) origin: Raw<u32>,
+}
+
+/// Far from any root, and so that squares are numbers.
+pub(super) const NO_POLE: f64 = 1e75;
+
+/// Elements with which so many fill whole vectors.
+pub(super) const fn padded(n: usize) -> usize {
+    n.next_multiple_of(L)
 }
 
 /// The sum over poles before the root and over those behind it, each with its derivative.
@@ -33,62 +45,114 @@ struct Value {
     slopes: [f64; 2],
 }
 
-/// `Σ zᵢ²/(dᵢ - o - x)` and its derivative.
+/// From pole `o` to pole `d`.
 #[inline(always)]
-fn sums(d: &[f64], squares: &[f64], o: f64, x: f64) -> (f64, f64) {
-    let (mut value, mut slope) = ([0.0; L], [0.0; L]);
-    let (ds, zs) = (d.chunks_exact(L), squares.chunks_exact(L));
-    let (mut v, mut s) = (0.0, 0.0);
-    for (d, z) in ds.remainder().iter().zip(zs.remainder()) {
-        let r = 1.0 / ((d - o) - x);
-        v += z * r;
-        s += z * r * r;
-    }
-    for (d, z) in ds.zip(zs) {
-        for l in 0..L {
-            let r = 1.0 / ((d[l] - o) - x);
-            let t = z[l] * r;
-            value[l] += t;
-            slope[l] += t * r;
-        }
-    }
-    (value.iter().sum::<f64>() + v, slope.iter().sum::<f64>() + s)
+fn gap<const SQUARED: bool>(d: f64, o: f64) -> f64 {
+    if SQUARED { (d - o) * (d + o) } else { d - o }
 }
 
-impl Secular<'_> {
+/// What root `o + x` contributes to the square of `z` at a pole `d`, beside that of its own pole.
+#[inline(always)]
+fn factor<const SQUARED: bool>(x: f64, o: f64, own: f64, d: f64) -> f64 {
+    (x - gap::<SQUARED>(d, o)) / gap::<SQUARED>(own, d)
+}
+
+/// The sum of all, in pairs.
+#[inline(always)]
+fn total(mut x: [f64; L]) -> f64 {
+    let mut half = L / 2;
+    while half > 0 {
+        (0..half).for_each(|i| x[i] += x[i + half]);
+        half /= 2;
+    }
+    x[0]
+}
+
+impl<const SQUARED: bool> Secular<'_, SQUARED> {
+    /// Some terms of both sums. (Not a closure: one that is not inlined does not have the vectors.)
+    #[inline(always)]
+    fn terms(&self, at: usize, o: f64, x: f64) -> [[f64; L]; 2] {
+        let (d, z) = (&self.d[at..at + L], &self.squares[at..at + L]);
+        let (mut t, mut s) = ([0.0; L], [0.0; L]);
+        for l in 0..L {
+            let r = 1.0 / (gap::<SQUARED>(d[l], o) - x);
+            t[l] = z[l] * r;
+            s[l] = t[l] * r;
+        }
+        [t, s]
+    }
+
+    /// `Σ zᵢ²/(dᵢ - o - x)` up to `split` and behind it, with derivatives.
     #[inline(always)]
     fn at(&self, split: usize, o: f64, x: f64) -> Value {
-        let (psi, first) = sums(&self.d[..=split], &self.squares[..=split], o, x);
-        let (phi, second) = sums(&self.d[split + 1..], &self.squares[split + 1..], o, x);
-        Value { psi, phi, slopes: [first, second] }
+        let (mut psi, mut first) = ([0.0; L], [0.0; L]);
+        let (mut phi, mut second) = ([0.0; L], [0.0; L]);
+        let border = split / L * L;
+        for at in (0..border).step_by(L) {
+            let [t, s] = self.terms(at, o, x);
+            for l in 0..L {
+                psi[l] += t[l];
+                first[l] += s[l];
+            }
+        }
+        for at in (border + L..padded(self.count)).step_by(L) {
+            let [t, s] = self.terms(at, o, x);
+            for l in 0..L {
+                phi[l] += t[l];
+                second[l] += s[l];
+            }
+        }
+        // The vector in which both meet.
+        let [t, s] = self.terms(border, o, x);
+        for l in 0..L {
+            let before = border + l <= split;
+            psi[l] += if before { t[l] } else { 0.0 };
+            first[l] += if before { s[l] } else { 0.0 };
+            phi[l] += if before { 0.0 } else { t[l] };
+            second[l] += if before { 0.0 } else { s[l] };
+        }
+        Value { psi: total(psi), phi: total(phi), slopes: [total(first), total(second)] }
     }
 
     /// Root `j`: the pole that it is counted from, and how far it is from that.
     #[inline(always)]
     fn root(&self, j: usize) -> (usize, f64) {
-        let (d, k) = (self.d, self.d.len());
+        let (d, squares, k) = (self.d, self.squares, self.count);
         if k == 1 {
-            return (0, self.squares[0]);
+            return (0, squares[0]);
         }
         let last = j + 1 == k;
         let split = j.min(k - 2);
         let (mut origin, mut low, mut high, mut x);
-        let mut value;
         if last {
-            (origin, low, high) = (j, 0.0, self.squares.iter().sum::<f64>());
+            (origin, low, high) = (j, 0.0, squares[..k].iter().sum::<f64>());
             x = 0.5 * high;
-            value = self.at(split, d[origin], x);
         } else {
-            // In which half of the gap it is decides which pole it is counted from.
-            let half = 0.5 * (d[j + 1] - d[j]);
+            // In which half of the gap it is decides which pole it is counted from. Where it would be if all other poles had the same
+            // part in it as in the middle is near it.
+            let between = gap::<SQUARED>(d[j + 1], d[j]);
+            let half = 0.5 * between;
+            let (a, b) = (squares[j], squares[j + 1]);
             (origin, low, high, x) = (j, 0.0, half, half);
-            value = self.at(split, d[origin], x);
-            if 1.0 + value.psi + value.phi < 0.0 {
-                (origin, low, high, x) = (j + 1, -half, 0.0, -half);
-                value = self.at(split, d[origin], x);
+            let value = self.at(split, d[origin], x);
+            let f = 1.0 + value.psi + value.phi;
+            let c = f - (b - a) / half;
+            let (p, q) = match f < 0.0 {
+                true => (c * between - a - b, -b * between),
+                false => (-c * between - a - b, a * between),
+            };
+            // c·x² + p·x + q = 0
+            let root = (p * p - 4.0 * c * q).abs().sqrt();
+            if f < 0.0 {
+                (origin, low, high) = (j + 1, -half, 0.0);
+            }
+            x = if p < 0.0 { -2.0 * q / (p - root) } else { -(p + root) / (2.0 * c) };
+            if !(x > low && x < high) {
+                x = 0.5 * (low + high);
             }
         }
         let o = d[origin];
+        let mut value = self.at(split, o, x);
         for _ in 0..ITERATIONS {
             let Value { psi, phi, slopes: [first, second] } = value;
             let f = 1.0 + psi + phi;
@@ -102,7 +166,7 @@ impl Secular<'_> {
                 high = x;
             }
             // Both sums as `r + s/(pole - x)`, by value and slope here, are zero together at a root of a quadratic.
-            let (p, q) = ((d[split] - o) - x, (d[split + 1] - o) - x);
+            let (p, q) = (gap::<SQUARED>(d[split], o) - x, gap::<SQUARED>(d[split + 1], o) - x);
             let (a, b) = ((p + q) * f - p * q * slope, p * q * f);
             let c = f - p * first - q * second;
             let root = (a * a - 4.0 * b * c).abs().sqrt();
@@ -160,55 +224,87 @@ impl Secular<'_> {
             let to = std::slice::from_raw_parts_mut(to.at(range.start), range.len());
             let own = &self.d[range.clone()];
             to.fill(1.0);
-            for (j, &dj) in self.d.iter().enumerate() {
+            for (j, &dj) in self.d[..self.count].iter().enumerate() {
                 let (o, x) = self.placed(j);
                 if range.contains(&j) {
                     let i = j - range.start;
-                    to[i] *= (x - (dj - o)).abs();
-                    for (to, d) in to[..i].iter_mut().zip(&own[..i]) {
-                        *to *= (x - (d - o)) / (dj - d);
-                    }
-                    for (to, d) in to[i + 1..].iter_mut().zip(&own[i + 1..]) {
-                        *to *= (x - (d - o)) / (dj - d);
-                    }
+                    to[i] *= (x - gap::<SQUARED>(dj, o)).abs();
+                    to[..i].iter_mut().zip(&own[..i]).for_each(|(to, d)| *to *= factor::<SQUARED>(x, o, dj, *d));
+                    to[i + 1..]
+                        .iter_mut()
+                        .zip(&own[i + 1..])
+                        .for_each(|(to, d)| *to *= factor::<SQUARED>(x, o, dj, *d));
                     continue;
                 }
-                for (to, d) in to.iter_mut().zip(own) {
-                    *to *= (x - (d - o)) / (dj - d);
-                }
+                to.iter_mut().zip(own).for_each(|(to, d)| *to *= factor::<SQUARED>(x, o, dj, *d));
             }
             to.iter_mut().for_each(|x| *x = x.abs().sqrt());
         }
     }
 
-    /// Vectors of some roots, as rows of `to`: element `i` stands in column `columns[i]`.
+    /// Vectors of some roots, as rows of `right`: element `i` stands in column `columns[i]`. Where the poles are squares, `left` has the same for
+    /// the vectors on the other side: those times `d`, with -1 in front.
+    ///
+    /// Elements are written before their length is known: times how far the root is from its pole they are of the order of those of `z`.
     #[inline(always)]
-    unsafe fn vectors<T: Real>(&self, range: Range<usize>, z: &[f64], columns: &[u32], to: Raw<T>) {
-        let k = self.d.len();
+    unsafe fn vectors<T: Real>(
+        &self,
+        range: Range<usize>,
+        z: &[f64],
+        columns: &[u32],
+        right: Raw<T>,
+        left: Option<Raw<T>>,
+    ) {
+        let k = self.count;
         for j in range {
             // SAFETY: the caller has these rows to itself; the roots are there.
             unsafe {
                 let (o, x) = self.placed(j);
-                let row = std::slice::from_raw_parts_mut(to.at(j * k), k);
+                let by = x.abs();
+                let row = std::slice::from_raw_parts_mut(right.at(j * k), k);
                 let mut length = [0.0; L];
-                for (d, z) in self.d.chunks(L).zip(z.chunks(L)) {
-                    let mut part = [0.0; L];
-                    for ((p, d), z) in part.iter_mut().zip(d).zip(z) {
-                        *p = z / ((d - o) - x);
+                let Some(left) = left else {
+                    for at in (0..k).step_by(L) {
+                        let (d, z) = (&self.d[at..at + L], &z[at..at + L]);
+                        let mut part = [0.0; L];
+                        for l in 0..L {
+                            part[l] = z[l] * by / (gap::<SQUARED>(d[l], o) - x);
+                            length[l] += part[l] * part[l];
+                        }
+                        for (&c, p) in columns[at..k.min(at + L)].iter().zip(part) {
+                            row[c as usize] = T::of(p);
+                        }
+                    }
+                    let scale = T::of(1.0 / total(length).sqrt());
+                    row.iter_mut().for_each(|x| *x *= scale);
+                    continue;
+                };
+                let other = std::slice::from_raw_parts_mut(left.at(j * k), k);
+                let own = 1f64.min(by / o.max(f64::MIN_POSITIVE));
+                let mut second = [0.0; L];
+                for at in (0..k).step_by(L) {
+                    let (d, z) = (&self.d[at..at + L], &z[at..at + L]);
+                    let (mut v, mut u) = ([0.0; L], [0.0; L]);
+                    for l in 0..L {
+                        let q = z[l] / (gap::<SQUARED>(d[l], o) - x);
+                        v[l] = q * by;
+                        u[l] = q * d[l] * own;
+                    }
+                    if at == 0 {
+                        u[0] = -own;
                     }
                     for l in 0..L {
-                        length[l] += part[l] * part[l];
+                        length[l] += v[l] * v[l];
+                        second[l] += u[l] * u[l];
+                    }
+                    for (l, &c) in columns[at..k.min(at + L)].iter().enumerate() {
+                        row[c as usize] = T::of(v[l]);
+                        other[c as usize] = T::of(u[l]);
                     }
                 }
-                // Once more, now that their length is known: the elements themselves may be too large for narrow ones.
-                let scale = 1.0 / length.iter().sum::<f64>().sqrt();
-                for ((d, z), c) in self.d.chunks(L).zip(z.chunks(L)).zip(columns.chunks(L)) {
-                    let mut part = [0.0; L];
-                    for ((p, d), z) in part.iter_mut().zip(d).zip(z) {
-                        *p = z * scale / ((d - o) - x);
-                    }
-                    c.iter().zip(part).for_each(|(&c, p)| row[c as usize] = T::of(p));
-                }
+                let (scale, second) = (T::of(1.0 / total(length).sqrt()), T::of(1.0 / total(second).sqrt()));
+                row.iter_mut().for_each(|x| *x *= scale);
+                other.iter_mut().for_each(|x| *x *= second);
             }
         }
     }
@@ -216,17 +312,17 @@ impl Secular<'_> {
 
 /// Functions of [`Secular`] with the vectors of the machine.
 macro_rules! on_machine {
-    ($name:ident $(<$t:ident>)?, $inner:ident, ($($arg:ident: $ty:ty),*)) => {
-        unsafe fn $name$(<$t: Real>)?(isa: Isa, of: &Secular<'_>, range: Range<usize>, $($arg: $ty),*) {
+    ($name:ident, $inner:ident $(<$t:ident>)?, ($($arg:ident: $ty:ty),*)) => {
+        unsafe fn $name<const S: bool$(, $t: Real)?>(isa: Isa, of: &Secular<'_, S>, range: Range<usize>, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
-                unsafe fn avx512$(<$t: Real>)?(of: &Secular<'_>, range: Range<usize>, $($arg: $ty),*) {
+                unsafe fn avx512<const S: bool$(, $t: Real)?>(of: &Secular<'_, S>, range: Range<usize>, $($arg: $ty),*) {
                     // SAFETY: the caller's promise.
                     unsafe { of.$inner(range, $($arg),*) }
                 }
                 #[target_feature(enable = "avx2,fma")]
-                unsafe fn avx2$(<$t: Real>)?(of: &Secular<'_>, range: Range<usize>, $($arg: $ty),*) {
+                unsafe fn avx2<const S: bool$(, $t: Real)?>(of: &Secular<'_, S>, range: Range<usize>, $($arg: $ty),*) {
                     // SAFETY: the caller's promise.
                     unsafe { of.$inner(range, $($arg),*) }
                 }
@@ -245,7 +341,7 @@ macro_rules! on_machine {
 }
 on_machine!(some_roots, roots, ());
 on_machine!(some_exact, exact, (to: Raw<f64>));
-on_machine!(some_vectors<T>, vectors, (z: &[f64], columns: &[u32], to: Raw<T>));
+on_machine!(some_vectors, vectors<T>, (z: &[f64], columns: &[u32], right: Raw<T>, left: Option<Raw<T>>));
 
 /// Shares elements out, or doesn't.
 fn shared(pool: Option<&Pool>, n: usize, each: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
@@ -255,12 +351,13 @@ fn shared(pool: Option<&Pool>, n: usize, each: usize, f: &(dyn Fn(Range<usize>) 
     }
 }
 
-impl Secular<'_> {
-    /// Finds all roots, then the vectors as rows of `to`, whose columns are in the order of `columns`; `signs` are those of `z`, and `exact`
-    /// is room for as many.
+impl<const SQUARED: bool> Secular<'_, SQUARED> {
+    /// Finds all roots, then the vectors as rows of `right`, and those on the other side as rows of `left`, whose columns are in the order of
+    /// `columns`; `signs` are those of `z`, and `exact` is room for as many and [`padded`].
     ///
     /// # Safety
-    /// `x`, `origin` and `exact` have an element for each of `d`, `to` the square of that, and nobody else uses them.
+    /// `x` and `origin` have an element for each of `d`, `right` and `left` the square of that, and nobody else uses them.
+    #[expect(clippy::too_many_arguments, reason = "roots and vectors of both sides")]
     pub(super) unsafe fn solve<T: Real>(
         &self,
         isa: Isa,
@@ -268,17 +365,19 @@ impl Secular<'_> {
         signs: &[f64],
         exact: &mut [f64],
         columns: &[u32],
-        to: Raw<T>,
+        right: Raw<T>,
+        left: Option<Raw<T>>,
     ) {
-        let k = self.d.len();
+        let k = self.count;
         // SAFETY: ranges are disjoint, and everything before has been done.
         unsafe {
             shared(pool, k, 16 * k, &|range| some_roots(isa, self, range));
             let z = Raw(exact.as_mut_ptr());
             shared(pool, k, 2 * k, &|range| some_exact(isa, self, range, z));
             exact.iter_mut().zip(signs).for_each(|(z, sign)| *z = z.copysign(*sign));
+            exact[k..].fill(0.0);
             let z = &*exact;
-            shared(pool, k, 2 * k, &|range| some_vectors(isa, self, range, z, columns, to));
+            shared(pool, k, 2 * k, &|range| some_vectors(isa, self, range, z, columns, right, left));
         }
     }
 }

@@ -6,7 +6,7 @@ use super::sweeps::{self, Sweeps};
 use super::{Real, Workers, axpy, bidiagonal, divide, dot, lines, slender, tridiagonal};
 
 /// Columns from which singular values come from two diagonals, with their vectors; alone they do from two columns on.
-pub(super) const SINGULAR: usize = 12;
+pub(super) const SINGULAR: usize = 8;
 
 /// Rows that become columns together.
 const TURNED: usize = 16;
@@ -256,9 +256,12 @@ pub(super) fn svd<T: Real>(
         return s.fill(T::NAN);
     }
     let scale = normalise(a);
-    let (a, m) = if !vectors && running.is_none() && n > 1 && m >= slender::TIMES * n {
+    let (a, m) = if !vectors && n > 1 && m >= slender::TIMES * n {
         // The values of its R.
-        lines::qr_columns(workers.isa, a, m, s);
+        match running {
+            Some(large) => large.triangle(a, m, n, room),
+            None => lines::qr_columns(workers.isa, a, m, s),
+        }
         for (j, i) in (0..n).flat_map(|j| (0..n).map(move |i| (j, i))) {
             a[j * n + i] = if i <= j { a[j * m + i] } else { T::ZERO };
         }

@@ -4,7 +4,7 @@
 //! through the vectors `v` and `w` of `A -= v·wᵀ + w·vᵀ`; behind it, one product takes them all off the rest. Half of the work
 //! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
 
-use super::blocked::{BLOCK, Products, Running, blocks, minus, reflections};
+use super::blocked::{BLOCK, Products, Running, blocks, minus, pack_reflectors, symmetric_room};
 use super::{Real, axpy, dot, lines, squares};
 use crate::gemm::{Isa, Layout, Problem, Source, Target};
 use ir::DType;
@@ -20,7 +20,7 @@ fn reflected(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
 
 /// Elements of work beside the matrix and its diagonals.
 pub(super) fn work(n: usize) -> usize {
-    2 * n * BOTH + 5 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH
+    2 * n * BOTH + 5 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH + symmetric_room(n)
 }
 
 impl Products {
@@ -53,7 +53,7 @@ impl Running<'_> {
         let (x, rest) = rest.split_at_mut(n);
         let (y, rest) = rest.split_at_mut(n);
         let (less, rest) = rest.split_at_mut(n);
-        let (along, _) = rest.split_at_mut(BOTH);
+        let (along, room) = rest.split_at_mut(BOTH);
         let mut plans = self.plans().iter();
         e[0] = 0.0;
         for b in reflected(n) {
@@ -78,7 +78,7 @@ impl Running<'_> {
                     a[(k + 1 + i) * n + k] = v;
                 }
                 let w = &mut y[..size - 1];
-                lines::symmetric_times(self.isa(), a, n, k + 1, v, w);
+                self.symmetric_times(a, n, k + 1, v, w, room);
                 let along = &mut along[..there];
                 along.fill(T::ZERO);
                 lines::combined(self.isa(), &s[(k + 1) * BOTH..], BOTH, v, along);
@@ -116,13 +116,15 @@ impl Running<'_> {
         let mut plans = self.plans()[reflected(n).count()..].chunks_exact(2);
         for b in reflected(n).rev() {
             let w = b.len();
-            reflections(&a[n..], n - 1, n, &b, tau, v, factors);
+            let size = n - 1 - b.start;
+            pack_reflectors(&a[n..], n - 1, n, &b, v);
+            let rows = Layout::row_major(w);
+            self.joint_factors((&v[..size * w], rows), size, &tau[b.clone()], factors);
             // Z -= (Z·V)·(V·T)ᵀ
-            for (v, by) in v.chunks_exact(w).zip(by.chunks_exact_mut(w)).take(n - 1 - b.start) {
-                by.fill(T::ZERO);
-                for (k, &f) in v.iter().enumerate() {
-                    axpy(f, &factors[k * w + k..(k + 1) * w], &mut by[k..]);
-                }
+            // SAFETY: a block's vectors, their factors, and room for as many vectors.
+            unsafe {
+                let (v, factors) = ((v.as_ptr(), rows), (factors.as_ptr(), rows));
+                self.product_any([size, w, w], v, factors, (by.as_mut_ptr(), w), false);
             }
             let plans = plans.next().expect("two for each block of reflections");
             let onto = z.as_mut_ptr().wrapping_add(b.start + 1);
