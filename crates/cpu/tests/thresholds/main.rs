@@ -218,6 +218,9 @@ const OTHERS: &[(&str, &str)] = &[
     ("ROOT_HALF", "bits of a number"),
     ("COPIES", "vectors that a loop of the portable generator goes on with at once"),
     ("LANES", "lanes of a vector of 128 bits"),
+    ("SECOND_CACHE", "a figure of the model that chooses between bundles and matrices; lengths decide as much"),
+    ("SAME_PLACE", "a figure of that model, too"),
+    ("FEW_BUNDLES", "bundles for each thread; lines of narrower ones have the same bits"),
 ];
 
 /// Every constant number in the backend's sources is listed, or is no threshold and says why.

@@ -1,0 +1,264 @@
+//! Vectors with a line in each lane, and complex numbers of them, as Fourier transforms take them.
+//!
+//! What is here ends up inside functions that have the target features: so it is all `#[inline(always)]`, and has no closures over
+//! vectors, which would be functions without them.
+
+use super::real_lines::{RealPlan, RealWay};
+use super::stockham::Plan;
+use crate::gemm::vector::{Float, Vector};
+use crate::library::rearrange::tiles;
+use std::f64::consts::TAU;
+
+/// A float whose vectors are transformed.
+pub(super) trait Number: Float {
+    /// Bits that are moved.
+    type Bits: tiles::Transpose;
+}
+
+impl Number for f32 {
+    type Bits = u32;
+}
+
+impl Number for f64 {
+    type Bits = u64;
+}
+
+/// A vector with a line in each lane. That the machine has the instruction set is the safety condition of all methods.
+pub(super) trait Lane: Vector<Elem: Number> {
+    /// Whether there are 32 registers.
+    const MANY: bool;
+    unsafe fn sub(self, b: Self) -> Self;
+    /// `c - self·b`
+    unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self;
+    /// The first `n` lanes, the last of them first.
+    unsafe fn reversed(self, n: usize) -> Self;
+    /// [`Plan::passes`], once for all who call it.
+    unsafe fn transform(plan: &Plan<Self::Elem>, way: Way<Self::Elem>);
+    /// [`RealPlan::forward`], and [`RealPlan::back`].
+    unsafe fn real(plan: &RealPlan<Self::Elem>, way: RealWay<Self::Elem>);
+}
+
+mod x86 {
+    use super::{Lane, Plan, RealPlan, RealWay, Way};
+    use std::arch::x86_64::*;
+
+    macro_rules! lane {
+        ($v:ty, $t:ty, $many:literal, $features:literal, $sub:ident, $fnma:ident, |$x:ident, $n:ident| $reversed:expr) => {
+            impl Lane for $v {
+                const MANY: bool = $many;
+                #[inline(always)]
+                unsafe fn sub(self, b: Self) -> Self {
+                    // SAFETY: the caller vouches for the instructions, here and below.
+                    unsafe { $sub(self, b) }
+                }
+                #[inline(always)]
+                unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self {
+                    // SAFETY: as above.
+                    unsafe { $fnma(self, b, c) }
+                }
+                #[inline(always)]
+                unsafe fn reversed(self, $n: usize) -> Self {
+                    let $x = self;
+                    // SAFETY: as above.
+                    unsafe { $reversed }
+                }
+                #[inline]
+                unsafe fn transform(plan: &Plan<$t>, way: Way<$t>) {
+                    #[target_feature(enable = $features)]
+                    unsafe fn with_features(plan: &Plan<$t>, way: Way<$t>) {
+                        // SAFETY: the caller's promise.
+                        unsafe { plan.passes::<$v>(way) }
+                    }
+                    // SAFETY: as above.
+                    unsafe { with_features(plan, way) }
+                }
+                #[inline]
+                unsafe fn real(plan: &RealPlan<$t>, way: RealWay<$t>) {
+                    #[target_feature(enable = $features)]
+                    unsafe fn with_features(plan: &RealPlan<$t>, way: RealWay<$t>) {
+                        // SAFETY: the caller's promise.
+                        unsafe { plan.run::<$v>(way) }
+                    }
+                    // SAFETY: as above.
+                    unsafe { with_features(plan, way) }
+                }
+            }
+        };
+    }
+    // Indices count only as far as there are lanes.
+    lane!(__m512, f32, true, "avx512f,avx512vl,avx512dq,avx512bw,fma", _mm512_sub_ps, _mm512_fnmadd_ps, |x, n| {
+        let own = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        _mm512_permutexvar_ps(_mm512_sub_epi32(_mm512_set1_epi32(n as i32 - 1), own), x)
+    });
+    lane!(__m512d, f64, true, "avx512f,avx512vl,avx512dq,avx512bw,fma", _mm512_sub_pd, _mm512_fnmadd_pd, |x, n| {
+        let own = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm512_permutexvar_pd(_mm512_sub_epi64(_mm512_set1_epi64(n as i64 - 1), own), x)
+    });
+    lane!(__m256, f32, false, "avx2,fma", _mm256_sub_ps, _mm256_fnmadd_ps, |x, n| {
+        let own = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_permutevar8x32_ps(x, _mm256_sub_epi32(_mm256_set1_epi32(n as i32 - 1), own))
+    });
+    lane!(__m256d, f64, false, "avx2,fma", _mm256_sub_pd, _mm256_fnmadd_pd, |x, n| {
+        // Both halves of a lane.
+        let own = _mm256_setr_epi32(0, -1, 2, 1, 4, 3, 6, 5);
+        let at = _mm256_sub_epi32(_mm256_set1_epi32(2 * n as i32 - 2), own);
+        _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), at))
+    });
+}
+
+/// Where lines are: for each element a vector of real parts and one of imaginary parts, `step` from one element to the next.
+#[derive(Clone, Copy)]
+pub(super) struct Seats<T> {
+    pub(super) re: *mut T,
+    pub(super) im: *mut T,
+    pub(super) step: usize,
+}
+
+impl<T: Number> Seats<T> {
+    /// A buffer: both parts of an element, then those of the next.
+    #[inline(always)]
+    pub(super) fn buffer<V: Lane<Elem = T>>(x: *mut T) -> Seats<T> {
+        Seats { re: x, im: x.wrapping_add(V::LANES), step: 2 * V::LANES }
+    }
+
+    /// Every `r`-th element, from the `k`-th one on.
+    #[inline(always)]
+    pub(super) fn every(self, k: usize, r: usize) -> Seats<T> {
+        let at = k * self.step;
+        Seats { re: self.re.wrapping_add(at), im: self.im.wrapping_add(at), step: r * self.step }
+    }
+
+    /// Real parts as imaginary ones, and these as real ones, if so.
+    #[inline(always)]
+    pub(super) fn exchanged(self, so: bool) -> Seats<T> {
+        if so { Seats { re: self.im, im: self.re, ..self } } else { self }
+    }
+
+    /// # Safety
+    /// Element `k` is there.
+    #[inline(always)]
+    pub(super) unsafe fn get<V: Lane<Elem = T>>(self, k: usize) -> Z<V> {
+        // SAFETY: the caller's promise.
+        unsafe { (V::load(self.re.add(k * self.step)), V::load(self.im.add(k * self.step))) }
+    }
+
+    /// # Safety
+    /// Element `k` is there.
+    #[inline(always)]
+    pub(super) unsafe fn put<V: Lane<Elem = T>>(self, k: usize, z: Z<V>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            z.0.store(self.re.add(k * self.step));
+            z.1.store(self.im.add(k * self.step));
+        }
+    }
+}
+
+/// What the last pass multiplies its results by.
+#[derive(Clone, Copy)]
+pub(super) enum Finish<T> {
+    Factor(T),
+    /// A complex vector for each element, as in a buffer.
+    Turns(*const T),
+    /// A complex number for each element.
+    Roots(*const T),
+}
+
+impl<T: Number> Finish<T> {
+    /// Element `k` of the result.
+    ///
+    /// # Safety
+    /// There is a multiplier of it.
+    #[inline(always)]
+    pub(super) unsafe fn of<V: Lane<Elem = T>>(self, k: usize, z: Z<V>) -> Z<V> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Finish::Factor(f) => scaled(z, V::splat(f)),
+                Finish::Turns(turns) => times(z, Seats::buffer::<V>(turns.cast_mut()).get(k)),
+                Finish::Roots(roots) => times(z, number(roots.add(2 * k))),
+            }
+        }
+    }
+}
+
+/// A complex number in all lanes.
+///
+/// # Safety
+/// Both parts are at `at`.
+#[inline(always)]
+pub(super) unsafe fn number<V: Lane>(at: *const V::Elem) -> Z<V> {
+    // SAFETY: the caller's promise.
+    unsafe { (V::splat(*at), V::splat(*at.add(1))) }
+}
+
+/// Where a transform reads and writes, which may be the same place; two buffers for what is between, one of which may be what is read;
+/// and one for [`Plan::scratch`] elements.
+#[derive(Clone, Copy)]
+pub(super) struct Way<T> {
+    pub(super) from: Seats<T>,
+    pub(super) to: Seats<T>,
+    pub(super) x: *mut T,
+    pub(super) y: *mut T,
+    pub(super) z: *mut T,
+    pub(super) finish: Finish<T>,
+}
+
+/// Real and imaginary parts.
+pub(super) type Z<V> = (V, V);
+
+#[inline(always)]
+pub(super) unsafe fn plus<V: Lane>(a: Z<V>, b: Z<V>) -> Z<V> {
+    // SAFETY: instructions only, here and below.
+    unsafe { (a.0.add(b.0), a.1.add(b.1)) }
+}
+
+#[inline(always)]
+pub(super) unsafe fn less<V: Lane>(a: Z<V>, b: Z<V>) -> Z<V> {
+    // SAFETY: as above.
+    unsafe { (a.0.sub(b.0), a.1.sub(b.1)) }
+}
+
+/// `a + -i·d` and `a - -i·d`.
+#[inline(always)]
+pub(super) unsafe fn quarter<V: Lane>(a: Z<V>, d: Z<V>) -> [Z<V>; 2] {
+    // SAFETY: as above.
+    unsafe { [(a.0.add(d.1), a.1.sub(d.0)), (a.0.sub(d.1), a.1.add(d.0))] }
+}
+
+/// `a·w`.
+#[inline(always)]
+pub(super) unsafe fn times<V: Lane>(a: Z<V>, w: Z<V>) -> Z<V> {
+    // SAFETY: as above.
+    unsafe { (a.1.neg_mul_add(w.1, a.0.mul(w.0)), a.0.mul_add(w.1, a.1.mul(w.0))) }
+}
+
+#[inline(always)]
+pub(super) unsafe fn scaled<V: Lane>(z: Z<V>, f: V) -> Z<V> {
+    // SAFETY: as above.
+    unsafe { (z.0.mul(f), z.1.mul(f)) }
+}
+
+/// `f·z + c`.
+#[inline(always)]
+pub(super) unsafe fn and<V: Lane>(z: Z<V>, f: V, c: Z<V>) -> Z<V> {
+    // SAFETY: as above.
+    unsafe { (z.0.mul_add(f, c.0), z.1.mul_add(f, c.1)) }
+}
+
+#[inline(always)]
+pub(super) unsafe fn conj<V: Lane>(z: Z<V>) -> Z<V> {
+    // SAFETY: as above.
+    unsafe { (z.0, V::splat(V::Elem::default()).sub(z.1)) }
+}
+
+/// `e^(-2πi k/n)`, quarters of a turn exactly.
+pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
+    match (4 * k).is_multiple_of(n) {
+        true => [(1.0, 0.0), (0.0, -1.0), (-1.0, 0.0), (0.0, 1.0)][4 * k / n % 4],
+        false => {
+            let (sin, cos) = (-TAU * k as f64 / n as f64).sin_cos();
+            (cos, sin)
+        }
+    }
+}
