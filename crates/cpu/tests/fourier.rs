@@ -56,6 +56,12 @@ fn lines_of_all_kinds() {
         (&[40, 3], &[1]),
         (&[33, 5], &[1]),
         (&[24, 6], &[1]),
+        // Fewer lines beside each other than lanes, in many places and in few.
+        (&[50, 20, 3], &[1]),
+        (&[17, 21, 5], &[1]),
+        (&[33, 23, 2], &[1]),
+        (&[3, 12, 7], &[1]),
+        (&[20, 9, 2], &[0, 1]),
         // Long lines, as matrices: alone, few, of factors that fill vectors and of others, of two axes.
         (&[256], &[0]),
         (&[3, 512], &[1]),

@@ -420,6 +420,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         };
         [[9, p], [8, 2 * p], [3, p * p]].iter().flat_map(|s| transforms(p, s, 1)).collect()
     }),
+    ("fourier.pages", |q, round| {
+        let columns = round.divide(q, 24 * 4);
+        transforms(columns * 24 * 4, &[24, columns], 0).into_iter().take(2).collect()
+    }),
     ("fourier.matrix", |q, _| {
         // Alone, where threads share it; several; of two axes; and longer ones, whose factors fill vectors or don't.
         let shapes = [[1, q], [9, q], [2, 2 * q], [1, 5 * q]];

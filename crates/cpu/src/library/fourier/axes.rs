@@ -74,7 +74,7 @@ macro_rules! wide {
             ) {
                 {
                     use std::arch::x86_64::*;
-                    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+                    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                     unsafe fn avx512(
                         step: &Step<$t>,
                         range: Range<usize>,
@@ -88,7 +88,7 @@ macro_rules! wide {
                                 // Few lines take half the time in half a vector.
                                 match step.place(i, 1).count <= $ly {
                                     true => avx2(step, i..i + 1, from, to, x),
-                                    false => step.bundle::<$z>(Isa::Avx512, i, from, to, x),
+                                    false => step.bundle::<$z>(i, from, to, x),
                                 }
                             }
                         }
@@ -97,7 +97,7 @@ macro_rules! wide {
                     unsafe fn avx2(step: &Step<$t>, range: Range<usize>, from: Planes<$t>, to: Planes<$t>, x: *mut $t) {
                         for i in range {
                             // SAFETY: the caller's promise.
-                            unsafe { step.bundle::<$y>(Isa::Avx2, i, from, to, x) };
+                            unsafe { step.bundle::<$y>(i, from, to, x) };
                         }
                     }
                     // SAFETY: the caller's promise.
@@ -115,12 +115,12 @@ macro_rules! wide {
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                 unsafe fn avx512(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
                     // SAFETY: the caller's promise.
-                    unsafe { lines.phase::<$z>(Isa::Avx512, phase, units, line) }
+                    unsafe { lines.phase::<$z>(phase, units, line) }
                 }
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
                     // SAFETY: the caller's promise.
-                    unsafe { lines.phase::<$y>(Isa::Avx2, phase, units, line) }
+                    unsafe { lines.phase::<$y>(phase, units, line) }
                 }
                 // SAFETY: the caller's promise.
                 unsafe {

@@ -6,7 +6,7 @@
 //! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there.
 
 use super::lanes::{Finish, Lane, Number, Seats, Way, plus, root, times};
-use super::moves::{Place, Planes, TILE, read, write};
+use super::moves::{Place, Planes, Shuffle, TILE, read, write};
 use super::real_lines::{RealPlan, RealWay, real_cost};
 use super::stockham::{Plan, cost};
 use crate::gemm::Isa;
@@ -24,27 +24,40 @@ pub(super) enum Kind {
 }
 
 /// Bytes of the second cache.
-const SECOND_CACHE: usize = 1 << 20;
+pub(super) const SECOND_CACHE: usize = 1 << 20;
 /// Bytes after which the first cache keeps lines in the same place, or nearly.
 const SAME_PLACE: usize = 2048;
 
 /// A step over one axis.
 pub(super) struct Step<T> {
-    kind: Kind,
+    pub(super) kind: Kind,
     pub(super) outer: usize,
     pub(super) inner: usize,
     /// Elements of a line, as it is read and as it is written, and of the real one.
-    from: usize,
-    to: usize,
-    real: usize,
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) real: usize,
     pub(super) plan: Plan<T>,
     /// Roots of the whole length, where a real line is halved.
     roots: Vec<T>,
     /// The plan of real lines of an odd length.
-    odd: Option<RealPlan<T>>,
-    factor: T,
+    pub(super) odd: Option<RealPlan<T>>,
+    pub(super) factor: T,
     /// Lines of a bundle.
     pub(super) lanes: usize,
+    /// Where lines are so short.
+    shuffles: [Option<Shuffle>; 2],
+    /// Where several bundles are read, and written, together.
+    pub(super) block: Option<Block>,
+}
+
+/// Several bundles that are read, and written, together (`blocks.rs`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Lines next to each other are fewer than lanes: those of several places further out are turned.
+    Turned,
+    /// So many bundles of columns: each row is a page of its own, which they share.
+    Columns(usize),
 }
 
 impl<T: Number> Step<T> {
@@ -67,7 +80,12 @@ impl<T: Number> Step<T> {
         let factor = if halved && kind == Kind::Back { 2.0 * factor } else { factor };
         let factor = T::from_f64(factor);
         let (outer, inner) = (lines.outer, lines.inner);
-        Step { kind, outer, inner, from: side, to: side, real, plan, roots, odd, factor, lanes }
+        let source = if kind == Kind::Real { real } else { side };
+        let target = if kind == Kind::Back { real } else { side };
+        let shuffle = |n: usize, back: bool| if inner == 1 { Shuffle::new(n, lanes, back) } else { None };
+        let shuffles = [shuffle(source, false), shuffle(target, true)];
+        Step { kind, outer, inner, from: side, to: side, real, plan, roots, odd, factor, lanes, shuffles, block: None }
+            .blocked()
     }
 
     /// Cycles that all lines are expected to take.
@@ -94,29 +112,35 @@ impl<T: Number> Step<T> {
     }
 
     /// Elements of a buffer: the longest of a line and its spectrum, and those of a tile.
-    fn elements(&self) -> usize {
+    pub(super) fn elements(&self) -> usize {
         let odd = self.odd.as_ref().map_or(0, |p| p.n);
         (self.plan.n.max(self.from).max(self.to).max(odd) + 1).max(TILE)
     }
 
     /// Elements of both buffers, and those that the plan asks for.
     pub(super) fn scratch(&self) -> usize {
-        2 * self.elements() + self.plan.scratch.max(self.odd.as_ref().map_or(0, |p| p.scratch()))
+        self.block_elements()
+            + 2 * self.elements()
+            + self.plan.scratch.max(self.odd.as_ref().map_or(0, |p| p.scratch()))
     }
 
     pub(super) fn bundles(&self) -> usize {
-        match self.inner {
-            1 => self.outer.div_ceil(self.lanes),
-            inner => self.outer * inner.div_ceil(self.lanes),
+        match (self.block, self.inner) {
+            (Some(Block::Turned), _) | (_, 1) => self.outer.div_ceil(self.lanes),
+            (Some(Block::Columns(many)), inner) => self.outer * inner.div_ceil(self.lanes * many),
+            (None, inner) => self.outer * inner.div_ceil(self.lanes),
         }
     }
 
     /// A bundle's lines where elements of a line are `n`.
     pub(super) fn place(&self, bundle: usize, n: usize) -> Place {
-        let lanes = self.lanes;
-        if self.inner == 1 {
-            let first = bundle * lanes;
-            return Place { at: first * n, line: n, element: 1, count: lanes.min(self.outer - first) };
+        let lanes = match self.block {
+            Some(Block::Columns(many)) => many * self.lanes,
+            _ => self.lanes,
+        };
+        if self.inner == 1 || self.block == Some(Block::Turned) {
+            let (first, line) = (bundle * lanes, n * self.inner);
+            return Place { at: first * line, line, element: 1, count: lanes.min(self.outer - first) };
         }
         let each = self.inner.div_ceil(lanes);
         let (outer, first) = (bundle / each, bundle % each * lanes);
@@ -126,93 +150,116 @@ impl<T: Number> Step<T> {
     /// # Safety
     /// Planes are those of the step, `x` and `y` have room for [`Step::elements`], and nobody else has the bundle.
     #[inline(always)]
-    pub(super) unsafe fn bundle<V: Lane<Elem = T>>(
-        &self,
-        isa: Isa,
-        bundle: usize,
-        from: Planes<T>,
-        to: Planes<T>,
-        x: *mut T,
-    ) {
+    pub(super) unsafe fn bundle<V: Lane<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, x: *mut T) {
+        if self.block.is_some() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_block::<V>(bundle, from, to, x) };
+        }
         let y = x.wrapping_add(self.elements() * 2 * V::LANES);
         let z = y.wrapping_add(self.elements() * 2 * V::LANES);
         let (source, target) = (self.place(bundle, self.source()), self.place(bundle, self.target()));
-        let finish = Finish::Factor(self.factor);
         let (own, home) = (Seats::buffer::<V>(x), Seats::buffer::<V>(self.plan.home(x, y)));
-        // The other one of the buffers.
-        let other = Seats::buffer::<V>(self.plan.home(y, x));
+        let (finish, factor) = (Finish::Factor(self.factor), self.factor);
+        let complex = matches!(self.kind, Kind::Complex { .. });
+        // What lies as vectors already is read, and written, where it is.
+        let direct = complex && source.line == 1 && source.count == V::LANES;
         // SAFETY: the caller's promise; every place is inside of its plane or buffer.
         unsafe {
-            let zero = V::splat(T::default());
+            // Moves are written out: with a loop over both planes they take a sixth longer. Real lines are vector after vector: the even
+            // elements of halved ones are real parts, the odd ones imaginary parts.
             match self.kind {
-                Kind::Complex { inverse } => {
-                    // What lies as vectors already is read, and written, where it is.
-                    let direct = |place: Place, planes: Planes<T>| {
-                        (place.line == 1 && place.count == V::LANES).then_some(planes.seats(place))
-                    };
-                    let begin = direct(source, from).unwrap_or_else(|| {
-                        read::<V>(isa, from.re.at(source.at), source, self.from, own.re, own.step);
-                        read::<V>(isa, from.im.at(source.at), source, self.from, own.im, own.step);
-                        own
-                    });
-                    let end = direct(target, to);
-                    let (begin, last) = (begin.exchanged(inverse), end.unwrap_or(home).exchanged(inverse));
-                    V::transform(&self.plan, Way { from: begin, to: last, x, y, z, finish });
-                    if end.is_none() {
-                        write::<V>(isa, home.re, home.step, to.re.at(target.at), target, self.to);
-                        write::<V>(isa, home.im, home.step, to.im.at(target.at), target, self.to);
-                    }
+                Kind::Complex { .. } if !direct => {
+                    self.read::<V>(from.re.at(source.at), source, x, 2 * V::LANES);
+                    self.read::<V>(from.im.at(source.at), source, x.add(V::LANES), 2 * V::LANES);
                 }
-                Kind::Real => {
-                    read::<V>(isa, from.re.at(source.at), source, self.real, x, V::LANES);
-                    let z = if let Some(plan) = &self.odd {
-                        let spectrum = Seats::buffer::<V>(y);
-                        let factor = self.factor;
-                        V::real(plan, RealWay { back: false, real: x, step: V::LANES, spectrum, factor, z });
-                        spectrum
-                    } else {
-                        // Even elements are real parts, odd ones imaginary parts.
-                        V::transform(&self.plan, Way { from: own, to: home, x, y, z, finish });
-                        self.untangle::<V>(home, other);
-                        other
-                    };
-                    write::<V>(isa, z.re, z.step, to.re.at(target.at), target, self.to);
-                    write::<V>(isa, z.im, z.step, to.im.at(target.at), target, self.to);
-                }
+                Kind::Complex { .. } => {}
+                Kind::Real => self.read::<V>(from.re.at(source.at), source, x, V::LANES),
                 Kind::Back => {
+                    self.read::<V>(from.re.at(source.at), source, y, 2 * V::LANES);
+                    self.read::<V>(from.im.at(source.at), source, y.add(V::LANES), 2 * V::LANES);
+                }
+            }
+            let (last, parts) = match (self.kind, &self.odd) {
+                (Kind::Complex { inverse }, _) => {
+                    let (from, to) = if direct { (from.seats(source), to.seats(target)) } else { (own, home) };
+                    let (from, to) = (from.exchanged(inverse), to.exchanged(inverse));
+                    V::transform(&self.plan, Way { from, to, x, y, z, finish });
+                    (home.re, if direct { 0 } else { 2 })
+                }
+                (Kind::Real, Some(plan)) => {
                     let spectrum = Seats::buffer::<V>(y);
-                    read::<V>(isa, from.re.at(source.at), source, self.from, spectrum.re, spectrum.step);
-                    read::<V>(isa, from.im.at(source.at), source, self.from, spectrum.im, spectrum.step);
+                    V::real(plan, RealWay { back: false, real: x, step: V::LANES, spectrum, factor, z });
+                    (y, 2)
+                }
+                (Kind::Real, None) => {
+                    V::transform(&self.plan, Way { from: own, to: home, x, y, z, finish });
+                    // The other one of the buffers.
+                    let other = Seats::buffer::<V>(self.plan.home(y, x));
+                    self.untangle::<V>(home, other);
+                    (other.re, 2)
+                }
+                (Kind::Back, odd) => {
                     // What a real signal's spectrum can't hold is ignored.
+                    let (spectrum, zero) = (Seats::buffer::<V>(y), V::splat(T::default()));
                     zero.store(spectrum.im);
-                    if self.real.is_multiple_of(2) {
-                        zero.store(spectrum.im.add((self.from - 1) * spectrum.step));
-                    }
-                    if let Some(plan) = &self.odd {
-                        let factor = self.factor;
+                    if let Some(plan) = odd {
                         V::real(plan, RealWay { back: true, real: x, step: V::LANES, spectrum, factor, z });
-                        return write::<V>(isa, x, V::LANES, to.re.at(target.at), target, self.real);
+                        (x, 1)
+                    } else {
+                        zero.store(spectrum.im.add((self.from - 1) * spectrum.step));
+                        self.together::<V>(spectrum, own);
+                        V::transform(&self.plan, Way { from: own, to: home.exchanged(true), x, y, z, finish });
+                        (home.re, 1)
                     }
-                    self.together::<V>(spectrum, own);
-                    V::transform(&self.plan, Way { from: own, to: home.exchanged(true), x, y, z, finish });
-                    write::<V>(isa, home.re, V::LANES, to.re.at(target.at), target, self.real);
+                }
+            };
+            match parts {
+                0 => {}
+                1 => self.write::<V>(last, V::LANES, to.re.at(target.at), target),
+                _ => {
+                    self.write::<V>(last, 2 * V::LANES, to.re.at(target.at), target);
+                    self.write::<V>(last.add(V::LANES), 2 * V::LANES, to.im.at(target.at), target);
                 }
             }
         }
     }
 
+    /// Reads a bundle's lines into vectors.
+    #[inline(always)]
+    unsafe fn read<V: Lane<Elem = T>>(&self, from: *const T, place: Place, to: *mut T, step: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.shuffles[0] {
+                Some(s) if s.suits::<V>(place) => s.run::<V>(from, V::LANES, to, step),
+                _ => read::<V>(from, place, self.source(), to, step),
+            }
+        }
+    }
+
+    /// Writes a bundle's lines.
+    #[inline(always)]
+    unsafe fn write<V: Lane<Elem = T>>(&self, from: *const T, step: usize, to: *mut T, place: Place) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.shuffles[1] {
+                Some(s) if s.suits::<V>(place) => s.run::<V>(from, step, to, V::LANES),
+                _ => write::<V>(from, step, to, place, self.target()),
+            }
+        }
+    }
+
     /// Elements from one line to the next, as it is read and as it is written.
-    fn source(&self) -> usize {
+    pub(super) fn source(&self) -> usize {
         if self.kind == Kind::Real { self.real } else { self.from }
     }
 
-    fn target(&self) -> usize {
+    pub(super) fn target(&self) -> usize {
         if self.kind == Kind::Back { self.real } else { self.to }
     }
 
     /// The spectrum of real lines from the transform of their halves.
     #[inline(always)]
-    unsafe fn untangle<V: Lane<Elem = T>>(&self, z: Seats<T>, to: Seats<T>) {
+    pub(super) unsafe fn untangle<V: Lane<Elem = T>>(&self, z: Seats<T>, to: Seats<T>) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h` elements, and for one more at `to`.
         unsafe {
@@ -231,7 +278,7 @@ impl<T: Number> Step<T> {
 
     /// The transform of real lines' halves from their spectrum, both parts exchanged.
     #[inline(always)]
-    unsafe fn together<V: Lane<Elem = T>>(&self, spectrum: Seats<T>, to: Seats<T>) {
+    pub(super) unsafe fn together<V: Lane<Elem = T>>(&self, spectrum: Seats<T>, to: Seats<T>) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h + 1` elements, and for `h` at `to`.
         unsafe {

@@ -3,6 +3,7 @@
 //! What is here ends up inside functions that have the target features: so it is all `#[inline(always)]`, and has no closures over
 //! vectors, which would be functions without them.
 
+use super::moves::{self, Place};
 use super::real_lines::{RealPlan, RealWay};
 use super::stockham::Plan;
 use crate::gemm::vector::{Float, Vector};
@@ -32,18 +33,139 @@ pub(super) trait Lane: Vector<Elem: Number> {
     unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self;
     /// The first `n` lanes, the last of them first.
     unsafe fn reversed(self, n: usize) -> Self;
-    /// [`Plan::passes`], once for all who call it.
+    /// The lanes of `source` that `at` names, where the mask has a bit; others are kept.
+    unsafe fn picked(self, mask: u16, at: *const u32, source: Self) -> Self;
+    /// Transposes as many rows and columns as there are lanes.
+    unsafe fn turn(rows: *const Self::Elem, line: usize, to: *mut Self::Elem, step: usize);
+    /// The same of fewer rows or columns, if there are instructions for it.
+    unsafe fn turn_edge(
+        rows: *const Self::Elem,
+        line: usize,
+        to: *mut Self::Elem,
+        step: usize,
+        size: (usize, usize),
+    ) -> bool;
+    /// [`super::moves::read`] and [`super::moves::write`], once for all who call it, as what follows.
+    unsafe fn read(from: *const Self::Elem, place: Place, n: usize, to: *mut Self::Elem, step: usize);
+    unsafe fn write(from: *const Self::Elem, step: usize, to: *mut Self::Elem, place: Place, n: usize);
+    /// [`Plan::passes`].
     unsafe fn transform(plan: &Plan<Self::Elem>, way: Way<Self::Elem>);
     /// [`RealPlan::forward`], and [`RealPlan::back`].
     unsafe fn real(plan: &RealPlan<Self::Elem>, way: RealWay<Self::Elem>);
 }
 
 mod x86 {
-    use super::{Lane, Plan, RealPlan, RealWay, Way};
+    use super::{Lane, Number, Place, Plan, RealPlan, RealWay, Vector, Way, moves};
+    use crate::library::rearrange::tiles::Transpose;
     use std::arch::x86_64::*;
 
+    /// A square of AVX2's vectors.
+    #[inline(always)]
+    unsafe fn tile<T: Number>(rows: *const T, line: usize, to: *mut T, step: usize) {
+        // SAFETY: the caller's promise; a tile has as many rows as there are lanes.
+        unsafe { T::Bits::tile(rows.cast::<T::Bits>(), line as isize, to.cast::<T::Bits>(), step as isize) }
+    }
+
+    #[inline(always)]
+    unsafe fn no_edge<T>(_: *const T, _: usize, _: *mut T, _: usize, _: (usize, usize)) -> bool {
+        false
+    }
+
+    macro_rules! square {
+        ($v:ty, $t:ty, $n:literal, $transposed:ident, $turn:ident, $edge:ident) => {
+            #[inline(always)]
+            unsafe fn $turn(rows: *const $t, line: usize, to: *mut $t, step: usize) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let mut a = [<$v>::splat(0.0); $n];
+                    for (i, a) in a.iter_mut().enumerate() {
+                        *a = <$v>::load(rows.add(i * line));
+                    }
+                    let a = $transposed(a);
+                    for (i, a) in a.iter().enumerate() {
+                        a.store(to.add(i * step));
+                    }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn $edge(rows: *const $t, line: usize, to: *mut $t, step: usize, size: (usize, usize)) -> bool {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let mut a = [<$v>::splat(0.0); $n];
+                    for (i, a) in a.iter_mut().enumerate().take(size.0) {
+                        *a = <$v>::load_first(rows.add(i * line), size.1);
+                    }
+                    let a = $transposed(a);
+                    for (i, a) in a.iter().enumerate().take(size.1) {
+                        a.store_first(to.add(i * step), size.0);
+                    }
+                }
+                true
+            }
+        };
+    }
+    square!(__m512d, f64, 8, transposed_8, eight, edge_of_eight);
+    square!(__m512, f32, 16, transposed_16, sixteen, edge_of_sixteen);
+
+    #[inline(always)]
+    unsafe fn transposed_8(mut a: [__m512d; 8]) -> [__m512d; 8] {
+        // SAFETY: instructions only.
+        unsafe {
+            let mut b = a;
+            for i in (0..8).step_by(2) {
+                b[i] = _mm512_unpacklo_pd(a[i], a[i + 1]);
+                b[i + 1] = _mm512_unpackhi_pd(a[i], a[i + 1]);
+            }
+            // Pairs of rows in pairs of lanes: every second of them, then the rest.
+            for i in 0..2 {
+                a[i] = _mm512_shuffle_f64x2::<0b10_00_10_00>(b[i], b[i + 2]);
+                a[i + 2] = _mm512_shuffle_f64x2::<0b11_01_11_01>(b[i], b[i + 2]);
+                a[i + 4] = _mm512_shuffle_f64x2::<0b10_00_10_00>(b[i + 4], b[i + 6]);
+                a[i + 6] = _mm512_shuffle_f64x2::<0b11_01_11_01>(b[i + 4], b[i + 6]);
+            }
+            for i in 0..4 {
+                b[i] = _mm512_shuffle_f64x2::<0b10_00_10_00>(a[i], a[i + 4]);
+                b[i + 4] = _mm512_shuffle_f64x2::<0b11_01_11_01>(a[i], a[i + 4]);
+            }
+            b
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transposed_16(mut a: [__m512; 16]) -> [__m512; 16] {
+        // SAFETY: instructions only.
+        unsafe {
+            let mut b = a;
+            for i in (0..16).step_by(2) {
+                b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+                b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+            }
+            // Four rows in four lanes: column `4·lane + i` of rows `4·r` to `4·r + 3` is in `4·r + i`.
+            for r in (0..16).step_by(4) {
+                for i in 0..2 {
+                    let (x, y) = (_mm512_castps_pd(b[r + i]), _mm512_castps_pd(b[r + i + 2]));
+                    a[r + 2 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+                    a[r + 2 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+                }
+            }
+            for i in 0..4 {
+                b[i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(a[i], a[i + 4]);
+                b[i + 4] = _mm512_shuffle_f32x4::<0b11_01_11_01>(a[i], a[i + 4]);
+                b[i + 8] = _mm512_shuffle_f32x4::<0b10_00_10_00>(a[i + 8], a[i + 12]);
+                b[i + 12] = _mm512_shuffle_f32x4::<0b11_01_11_01>(a[i + 8], a[i + 12]);
+            }
+            for i in 0..8 {
+                a[i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(b[i], b[i + 8]);
+                a[i + 8] = _mm512_shuffle_f32x4::<0b11_01_11_01>(b[i], b[i + 8]);
+            }
+            a
+        }
+    }
+
     macro_rules! lane {
-        ($v:ty, $t:ty, $many:literal, $features:literal, $sub:ident, $fnma:ident, |$x:ident, $n:ident| $reversed:expr) => {
+        ($v:ty, $t:ty, $many:literal, $features:literal, $sub:ident, $fnma:ident, |$x:ident, $n:ident| $reversed:expr,
+            |$old:ident, $mask:ident, $at:ident, $source:ident| $picked:expr, $turn:path, $edge:path) => {
             impl Lane for $v {
                 const MANY: bool = $many;
                 #[inline(always)]
@@ -61,6 +183,48 @@ mod x86 {
                     let $x = self;
                     // SAFETY: as above.
                     unsafe { $reversed }
+                }
+                #[inline(always)]
+                unsafe fn picked(self, $mask: u16, $at: *const u32, $source: Self) -> Self {
+                    let $old = self;
+                    // SAFETY: the caller vouches for an index for each lane.
+                    unsafe { $picked }
+                }
+                #[inline(always)]
+                unsafe fn turn(rows: *const $t, line: usize, to: *mut $t, step: usize) {
+                    // SAFETY: the caller vouches for both sides.
+                    unsafe { $turn(rows, line, to, step) }
+                }
+                #[inline(always)]
+                unsafe fn turn_edge(
+                    rows: *const $t,
+                    line: usize,
+                    to: *mut $t,
+                    step: usize,
+                    size: (usize, usize),
+                ) -> bool {
+                    // SAFETY: the caller vouches for both sides.
+                    unsafe { $edge(rows, line, to, step, size) }
+                }
+                #[inline]
+                unsafe fn read(from: *const $t, place: Place, n: usize, to: *mut $t, step: usize) {
+                    #[target_feature(enable = $features)]
+                    unsafe fn with_features(from: *const $t, place: Place, n: usize, to: *mut $t, step: usize) {
+                        // SAFETY: the caller's promise.
+                        unsafe { moves::read::<$v>(from, place, n, to, step) }
+                    }
+                    // SAFETY: as above.
+                    unsafe { with_features(from, place, n, to, step) }
+                }
+                #[inline]
+                unsafe fn write(from: *const $t, step: usize, to: *mut $t, place: Place, n: usize) {
+                    #[target_feature(enable = $features)]
+                    unsafe fn with_features(from: *const $t, step: usize, to: *mut $t, place: Place, n: usize) {
+                        // SAFETY: the caller's promise.
+                        unsafe { moves::write::<$v>(from, step, to, place, n) }
+                    }
+                    // SAFETY: as above.
+                    unsafe { with_features(from, step, to, place, n) }
                 }
                 #[inline]
                 unsafe fn transform(plan: &Plan<$t>, way: Way<$t>) {
@@ -86,24 +250,82 @@ mod x86 {
         };
     }
     // Indices count only as far as there are lanes.
-    lane!(__m512, f32, true, "avx512f,avx512vl,avx512dq,avx512bw,fma", _mm512_sub_ps, _mm512_fnmadd_ps, |x, n| {
-        let own = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        _mm512_permutexvar_ps(_mm512_sub_epi32(_mm512_set1_epi32(n as i32 - 1), own), x)
-    });
-    lane!(__m512d, f64, true, "avx512f,avx512vl,avx512dq,avx512bw,fma", _mm512_sub_pd, _mm512_fnmadd_pd, |x, n| {
-        let own = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-        _mm512_permutexvar_pd(_mm512_sub_epi64(_mm512_set1_epi64(n as i64 - 1), own), x)
-    });
-    lane!(__m256, f32, false, "avx2,fma", _mm256_sub_ps, _mm256_fnmadd_ps, |x, n| {
-        let own = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-        _mm256_permutevar8x32_ps(x, _mm256_sub_epi32(_mm256_set1_epi32(n as i32 - 1), own))
-    });
-    lane!(__m256d, f64, false, "avx2,fma", _mm256_sub_pd, _mm256_fnmadd_pd, |x, n| {
-        // Both halves of a lane.
-        let own = _mm256_setr_epi32(0, -1, 2, 1, 4, 3, 6, 5);
-        let at = _mm256_sub_epi32(_mm256_set1_epi32(2 * n as i32 - 2), own);
-        _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), at))
-    });
+    lane!(
+        __m512,
+        f32,
+        true,
+        "avx512f,avx512vl,avx512dq,avx512bw,fma",
+        _mm512_sub_ps,
+        _mm512_fnmadd_ps,
+        |x, n| {
+            let own = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            _mm512_permutexvar_ps(_mm512_sub_epi32(_mm512_set1_epi32(n as i32 - 1), own), x)
+        },
+        |old, mask, at, x| _mm512_mask_permutexvar_ps(old, mask, _mm512_loadu_si512(at.cast()), x),
+        sixteen,
+        edge_of_sixteen
+    );
+    lane!(
+        __m512d,
+        f64,
+        true,
+        "avx512f,avx512vl,avx512dq,avx512bw,fma",
+        _mm512_sub_pd,
+        _mm512_fnmadd_pd,
+        |x, n| {
+            let own = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+            _mm512_permutexvar_pd(_mm512_sub_epi64(_mm512_set1_epi64(n as i64 - 1), own), x)
+        },
+        |old, mask, at, x| {
+            _mm512_mask_permutexvar_pd(old, mask as u8, _mm512_cvtepu32_epi64(_mm256_loadu_si256(at.cast())), x)
+        },
+        eight,
+        edge_of_eight
+    );
+    lane!(
+        __m256,
+        f32,
+        false,
+        "avx2,fma",
+        _mm256_sub_ps,
+        _mm256_fnmadd_ps,
+        |x, n| {
+            let own = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            _mm256_permutevar8x32_ps(x, _mm256_sub_epi32(_mm256_set1_epi32(n as i32 - 1), own))
+        },
+        |old, mask, at, x| {
+            let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let mask = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(mask as i32), bits), bits);
+            let x = _mm256_permutevar8x32_ps(x, _mm256_loadu_si256(at.cast()));
+            _mm256_blendv_ps(old, x, _mm256_castsi256_ps(mask))
+        },
+        tile,
+        no_edge
+    );
+    lane!(
+        __m256d,
+        f64,
+        false,
+        "avx2,fma",
+        _mm256_sub_pd,
+        _mm256_fnmadd_pd,
+        |x, n| {
+            // Both halves of a lane.
+            let own = _mm256_setr_epi32(0, -1, 2, 1, 4, 3, 6, 5);
+            let at = _mm256_sub_epi32(_mm256_set1_epi32(2 * n as i32 - 2), own);
+            _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), at))
+        },
+        |old, mask, at, x| {
+            let bits = _mm256_setr_epi64x(1, 2, 4, 8);
+            let mask = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(mask as i64), bits), bits);
+            let low = _mm256_slli_epi64::<1>(_mm256_cvtepu32_epi64(_mm_loadu_si128(at.cast())));
+            let both = _mm256_or_si256(low, _mm256_slli_epi64::<32>(_mm256_or_si256(low, _mm256_set1_epi64x(1))));
+            let x = _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), both));
+            _mm256_blendv_pd(old, x, _mm256_castsi256_pd(mask))
+        },
+        tile,
+        no_edge
+    );
 }
 
 /// Where lines are: for each element a vector of real parts and one of imaginary parts, `step` from one element to the next.

@@ -10,7 +10,7 @@ use super::bundles::Kind;
 use super::lanes::{Finish, Lane, Seats, Way, root};
 use super::line_ends::Real;
 use super::line_shapes::{Choice, Shape};
-use super::moves::{Place, Planes, TILE, read, write};
+use super::moves::{Place, Planes, TILE};
 use super::primes::chirp;
 use super::real_lines::RealPlan;
 use super::stockham::Plan;
@@ -317,7 +317,7 @@ impl<T: Real> LongLines<T> {
     /// # Safety
     /// The line and its scratch are there, and nobody else works on these units.
     #[inline(always)]
-    pub(super) unsafe fn phase<V: Lane<Elem = T>>(&self, isa: Isa, phase: Phase, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn phase<V: Lane<Elem = T>>(&self, phase: Phase, units: Range<usize>, line: Line<T>) {
         // Inverse transforms have real and imaginary parts exchanged.
         let planes = |at: At, exchanged: bool| {
             let p = match at {
@@ -330,11 +330,11 @@ impl<T: Real> LongLines<T> {
         // SAFETY: the caller's promise.
         unsafe {
             match phase {
-                Phase::Columns(at, inverse) => self.columns::<V>(isa, planes(at, inverse), units, line),
-                Phase::Rows(at, inverse, product) => self.rows::<V>(isa, planes(at, inverse), product, units, line),
-                Phase::RealColumns | Phase::BackColumns => self.real_columns::<V>(isa, units, line),
-                Phase::RealRows => self.real_rows::<V>(isa, units, line),
-                Phase::BackRows => self.back_rows::<V>(isa, units, line),
+                Phase::Columns(at, inverse) => self.columns::<V>(planes(at, inverse), units, line),
+                Phase::Rows(at, inverse, product) => self.rows::<V>(planes(at, inverse), product, units, line),
+                Phase::RealColumns | Phase::BackColumns => self.real_columns::<V>(units, line),
+                Phase::RealRows => self.real_rows::<V>(units, line),
+                Phase::BackRows => self.back_rows::<V>(units, line),
                 Phase::Chirp(at, inverse) => self.before::<V>(planes(at, inverse), units, line),
                 Phase::Unchirp(at, inverse) => self.after::<V>(planes(at, inverse), units, line),
                 Phase::Untangle => self.untangle(line, units),
@@ -347,7 +347,7 @@ impl<T: Real> LongLines<T> {
     }
 
     #[inline(always)]
-    unsafe fn columns<V: Lane<Elem = T>>(&self, isa: Isa, from: Planes<T>, units: Range<usize>, line: Line<T>) {
+    unsafe fn columns<V: Lane<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
         let Columns::Complex(plan) = &self.matrix.columns else { return };
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
         let own = Seats::buffer::<V>(x);
@@ -364,11 +364,11 @@ impl<T: Real> LongLines<T> {
                     continue;
                 }
                 let home = Seats::buffer::<V>(plan.home(x, y));
-                read::<V>(isa, from.re.at(at), source, n1, own.re, own.step);
-                read::<V>(isa, from.im.at(at), source, n1, own.im, own.step);
+                V::read(from.re.at(at), source, n1, own.re, own.step);
+                V::read(from.im.at(at), source, n1, own.im, own.step);
                 V::transform(plan, Way { from: own, to: home, x, y, z, finish });
-                write::<V>(isa, home.re, home.step, line.between.re.at(at), target, n1);
-                write::<V>(isa, home.im, home.step, line.between.im.at(at), target, n1);
+                V::write(home.re, home.step, line.between.re.at(at), target, n1);
+                V::write(home.im, home.step, line.between.im.at(at), target, n1);
             }
         }
     }
@@ -378,25 +378,18 @@ impl<T: Real> LongLines<T> {
     /// # Safety
     /// As for [`LongLines::phase`].
     #[inline(always)]
-    pub(super) unsafe fn turn_rows<V: Lane<Elem = T>>(&self, isa: Isa, first: usize, count: usize, line: Line<T>) {
+    pub(super) unsafe fn turn_rows<V: Lane<Elem = T>>(&self, first: usize, count: usize, line: Line<T>) {
         let own = Seats::buffer::<V>(line.x.at(0));
         let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
         // SAFETY: the caller's promise.
         unsafe {
-            read::<V>(isa, line.between.re.at(place.at), place, self.matrix.rows.n, own.re, own.step);
-            read::<V>(isa, line.between.im.at(place.at), place, self.matrix.rows.n, own.im, own.step);
+            V::read(line.between.re.at(place.at), place, self.matrix.rows.n, own.re, own.step);
+            V::read(line.between.im.at(place.at), place, self.matrix.rows.n, own.im, own.step);
         }
     }
 
     #[inline(always)]
-    unsafe fn rows<V: Lane<Elem = T>>(
-        &self,
-        isa: Isa,
-        to: Planes<T>,
-        product: bool,
-        units: Range<usize>,
-        line: Line<T>,
-    ) {
+    unsafe fn rows<V: Lane<Elem = T>>(&self, to: Planes<T>, product: bool, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
         let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
         for unit in units {
@@ -408,7 +401,7 @@ impl<T: Real> LongLines<T> {
                     Some(c) if product => Finish::Turns(c.kernel.as_ptr().add(unit * n2 * 2 * V::LANES)),
                     _ => Finish::Factor(T::from_f64(1.0)),
                 };
-                self.turn_rows::<V>(isa, first, count, line);
+                self.turn_rows::<V>(first, count, line);
                 let place = Place { at: first, line: 1, element: n1, count };
                 if count == V::LANES {
                     V::transform(plan, Way { from: own, to: to.seats(place), x, y, z, finish });
@@ -416,8 +409,8 @@ impl<T: Real> LongLines<T> {
                 }
                 let home = Seats::buffer::<V>(plan.home(x, y));
                 V::transform(plan, Way { from: own, to: home, x, y, z, finish });
-                write::<V>(isa, home.re, home.step, to.re.at(first), place, n2);
-                write::<V>(isa, home.im, home.step, to.im.at(first), place, n2);
+                V::write(home.re, home.step, to.re.at(first), place, n2);
+                V::write(home.im, home.step, to.im.at(first), place, n2);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! | file | |
 //! | --- | --- |
 //! | `axes.rs` | several axes, one after the other |
-//! | `bundles.rs` | many lines, one in each lane |
+//! | `bundles.rs`, `blocks.rs` | many lines, one in each lane; several bundles at once |
 //! | `long_lines.rs`, `real_matrix.rs`, `line_ends.rs` | few long lines, each as a matrix; `line_shapes.rs` says of which sides |
 //! | `stockham.rs` | lines in lanes, of any length, pass by pass |
 //! | `butterflies.rs`, `odd.rs`, `primes.rs` | passes of a few elements, of small primes and of large ones |
@@ -12,6 +12,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod axes;
+#[cfg(target_arch = "x86_64")]
+mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod bundles;
 #[cfg(target_arch = "x86_64")]
@@ -28,6 +30,7 @@ mod long_lines;
 mod moves;
 #[cfg(target_arch = "x86_64")]
 mod odd;
+#[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
 mod planned;
 #[cfg(target_arch = "x86_64")]
 mod primes;
@@ -47,7 +50,7 @@ use ir::ops::Fft;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
     #[cfg(target_arch = "x86_64")]
-    return [line_shapes::THRESHOLDS, butterflies::THRESHOLDS].concat();
+    return [line_shapes::THRESHOLDS, butterflies::THRESHOLDS, blocks::THRESHOLDS].concat();
     #[cfg(not(target_arch = "x86_64"))]
     vec![]
 }
@@ -58,5 +61,9 @@ pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) 
     if let Some(own) = axes::prepare(op, args, outs, machine) {
         return Some(own);
     }
+    // Where `super::PORTABLE` is false, machines without vectors leave it to the interpreter.
+    #[cfg(all(unix, target_arch = "x86_64", not(feature = "cranelift")))]
+    return None;
+    #[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
     planned::prepare(op, args, outs, machine)
 }

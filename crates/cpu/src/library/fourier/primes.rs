@@ -6,7 +6,7 @@
 
 use super::lanes::{Finish, Lane, Number, Seats, Way, and, number, plus, root, times};
 use super::odd::Shape;
-use super::stockham::{Plan, cost};
+use super::stockham::{Plan, cost, radices};
 use crate::gemm::vector::Float;
 
 /// The smallest generator of the numbers below a prime.
@@ -48,27 +48,30 @@ pub(super) fn powers(g: usize, p: usize) -> Vec<u32> {
     (1..p).map(next).collect()
 }
 
-/// The discrete Fourier transform in f64, of what is computed once: by its passes, if the length has small factors.
+/// The discrete Fourier transform in f64, of what is computed once: pass by pass as in `stockham.rs`.
 pub(super) fn spectrum(x: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let n = x.len();
     let roots: Vec<(f64, f64)> = (0..n).map(|k| root(k, n)).collect();
-    fn transform(x: &[(f64, f64)], first: usize, step: usize, roots: &[(f64, f64)]) -> Vec<(f64, f64)> {
-        let n = roots.len() / step;
-        if n == 1 {
-            return vec![x[first]];
+    let times = |a: (f64, f64), w: (f64, f64)| (a.0 * w.0 - a.1 * w.1, a.0 * w.1 + a.1 * w.0);
+    let (mut from, mut to, mut m, mut s) = (x.to_vec(), vec![(0.0, 0.0); n], n, 1);
+    for r in radices(n) {
+        let each = m / r;
+        for (p, q) in (0..each).flat_map(|p| (0..s).map(move |q| (p, q))) {
+            for k in 0..r {
+                let (mut sum, mut at) = ((0.0, 0.0), 0);
+                for j in 0..r {
+                    let term = times(from[q + s * (p + j * each)], roots[at]);
+                    sum = (sum.0 + term.0, sum.1 + term.1);
+                    at += k * (n / r);
+                    at -= if at >= n { n } else { 0 };
+                }
+                to[q + s * (r * p + k)] = times(sum, roots[p * k * s]);
+            }
         }
-        let r = (2..).take_while(|r| r * r <= n).find(|r| n.is_multiple_of(*r)).unwrap_or(n);
-        let m = n / r;
-        let parts: Vec<_> = (0..r).map(|j| transform(x, first + j * step, step * r, roots)).collect();
-        let element = |k: usize| {
-            parts.iter().enumerate().fold((0.0, 0.0), |sum, (j, part)| {
-                let ((a, b), (c, s)) = (part[k % m], roots[j * k % n * step]);
-                (sum.0 + a * c - b * s, sum.1 + a * s + b * c)
-            })
-        };
-        (0..n).map(element).collect()
+        std::mem::swap(&mut from, &mut to);
+        (m, s) = (each, s * r);
     }
-    transform(x, 0, 1, &roots)
+    from
 }
 
 /// A prime by way of a cyclic convolution of one element less.

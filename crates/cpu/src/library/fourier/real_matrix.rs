@@ -7,7 +7,7 @@ use super::bundles::Kind;
 use super::lanes::{Finish, Lane, Seats, Way, conj, times};
 use super::line_ends::Real;
 use super::long_lines::{Columns, Line, LongLines};
-use super::moves::{Place, read, write};
+use super::moves::Place;
 use super::real_lines::RealWay;
 use crate::gemm::Isa;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::ops::Range;
 impl<T: Real> LongLines<T> {
     /// Columns of real lines of odd length, there or back.
     #[inline(always)]
-    pub(super) unsafe fn real_columns<V: Lane<Elem = T>>(&self, isa: Isa, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn real_columns<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let Columns::Real(plan) = &self.matrix.columns else { return };
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
         let (spectrum, back, half) = (Seats::buffer::<V>(y), self.kind == Kind::Back, n1 / 2 + 1);
@@ -37,12 +37,12 @@ impl<T: Real> LongLines<T> {
                     }
                     V::real(plan, way);
                     if !full {
-                        write::<V>(isa, x, V::LANES, plane.at(at), real, n1);
+                        V::write(x, V::LANES, plane.at(at), real, n1);
                     }
                     continue;
                 }
                 if !full {
-                    read::<V>(isa, plane.at(at), real, n1, x, V::LANES);
+                    V::read(plane.at(at), real, n1, x, V::LANES);
                 }
                 V::real(plan, way);
                 for k in 0..half {
@@ -63,7 +63,7 @@ impl<T: Real> LongLines<T> {
     }
 
     #[inline(always)]
-    pub(super) unsafe fn real_rows<V: Lane<Elem = T>>(&self, isa: Isa, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn real_rows<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
         let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
         let home = Seats::buffer::<V>(plan.home(x, y));
@@ -72,7 +72,7 @@ impl<T: Real> LongLines<T> {
             let count = V::LANES.min(n1 / 2 + 1 - first);
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
-                self.turn_rows::<V>(isa, first, count, line);
+                self.turn_rows::<V>(first, count, line);
                 let finish = Finish::Factor(T::from_f64(1.0));
                 V::transform(plan, Way { from: own, to: home, x, y, z, finish });
                 for k2 in 0..n2 {
@@ -89,7 +89,7 @@ impl<T: Real> LongLines<T> {
     }
 
     #[inline(always)]
-    pub(super) unsafe fn back_rows<V: Lane<Elem = T>>(&self, isa: Isa, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn back_rows<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
         let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
         let home = Seats::buffer::<V>(plan.home(x, y));
@@ -113,8 +113,8 @@ impl<T: Real> LongLines<T> {
                 let (from, to) = (own.exchanged(true), home.exchanged(true));
                 V::transform(plan, Way { from, to, x, y, z, finish });
                 let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
-                write::<V>(isa, home.re, home.step, line.between.re.at(place.at), place, n2);
-                write::<V>(isa, home.im, home.step, line.between.im.at(place.at), place, n2);
+                V::write(home.re, home.step, line.between.re.at(place.at), place, n2);
+                V::write(home.im, home.step, line.between.im.at(place.at), place, n2);
             }
         }
     }
