@@ -62,6 +62,8 @@ fn lines_of_all_kinds() {
         (&[33, 23, 2], &[1]),
         (&[3, 12, 7], &[1]),
         (&[20, 9, 2], &[0, 1]),
+        // Elements of long lines that are far from each other.
+        (&[1500, 2], &[0]),
         // Long lines, as matrices: alone, few, of factors that fill vectors and of others, of two axes.
         (&[256], &[0]),
         (&[3, 512], &[1]),

@@ -221,6 +221,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("SECOND_CACHE", "a figure of the model that chooses between bundles and matrices; lengths decide as much"),
     ("SAME_PLACE", "a figure of that model, too"),
     ("TOGETHER", "bundles that are read at once from `fourier.pages` on"),
+    ("SHARED", "how threads share lines; each is computed alike"),
     ("FEW_BUNDLES", "bundles for each thread; lines of narrower ones have the same bits"),
 ];
 

@@ -2,6 +2,7 @@
 //! quicker; and the instruction set of each.
 
 use super::bundles::{Kind, Step};
+use super::far_lines::{CYCLES, FarLines};
 use super::line_ends::Real;
 use super::line_shapes::choose;
 use super::long_lines::{Line, LongLines, Phase};
@@ -37,6 +38,7 @@ fn balanced(lines: Lines, lanes: usize, machine: Machine) -> usize {
 enum Pass<T> {
     Bundles(Step<T>),
     Long(LongLines<T>),
+    Far(FarLines<T>),
 }
 
 /// Floats with vectors.
@@ -175,14 +177,19 @@ impl<T: Wide> Bundled<T> {
             let (lines, side) = (Lines::new(complex, axis), complex.shape[axis]);
             let bundles = || {
                 let lanes = balanced(lines, lanes, machine);
-                Pass::Bundles(Step::new(kind, lines, side, n, factor, lanes))
+                Pass::Bundles(Step::new(kind, lines, side, n, factor, (lanes, machine.threads)))
             };
-            let own = if lines.inner == 1 { choose(kind, n, lanes) } else { None };
-            match own {
-                Some(c) if c.cycles * (lines.outer as f64) < Step::<T>::cycles(kind, lines, n, lanes) => {
-                    Pass::Long(LongLines::new(kind, lines.outer, n, factor, c, lanes, machine.threads))
-                }
-                _ => bundles(),
+            let Some(choice) = choose(kind, n, lanes) else { return bundles() };
+            // Lines that are turned are so twice.
+            let turned = if lines.inner == 1 { 0.0 } else { CYCLES * n as f64 };
+            let count = lines.outer * lines.inner;
+            if (choice.cycles + turned) * count as f64 >= Step::<T>::cycles(kind, lines, n, lanes) {
+                return bundles();
+            }
+            let long = LongLines::new(kind, count, n, factor, choice, lanes, machine.threads);
+            match lines.inner {
+                1 => Pass::Long(long),
+                inner => Pass::Far(FarLines { long, outer: lines.outer, inner }),
             }
         };
         let mut steps = vec![];
@@ -205,7 +212,11 @@ impl<T: Wide> Bundled<T> {
             }
         }
         let bundles = |p: &Pass<T>| if let Pass::Bundles(s) = p { s.scratch() * 2 * s.lanes } else { 0 };
-        let long = |p: &Pass<T>| if let Pass::Long(l) = p { l.scratch() } else { 0 };
+        let long = |p: &Pass<T>| match p {
+            Pass::Long(lines) => lines.scratch(),
+            Pass::Far(lines) => lines.scratch(),
+            Pass::Bundles(_) => 0,
+        };
         let most = |f: &dyn Fn(&Pass<T>) -> usize| steps.iter().map(f).max();
         Some(Bundled {
             between: if back && steps.len() > 1 { complex.numel().next_multiple_of(16) } else { 0 },
@@ -246,10 +257,13 @@ impl<T: Wide> Routine for Bundled<T> {
                     unsafe { lines.run(pool, self.isa, from, to, own, T::phase) };
                     continue;
                 }
+                Pass::Far(lines) => {
+                    // SAFETY: as above.
+                    unsafe { lines.run(pool, self.isa, (from, to), own, T::phase) };
+                    continue;
+                }
             };
-            let bundles = step.bundles();
-            let work = step.outer * step.inner * step.plan.n * 8;
-            in_ranges(pool, bundles, work, &|range: Range<usize>, worker| {
+            in_ranges(pool, step.bundles(), step.work(), &|range: Range<usize>, worker| {
                 let x = own.at(worker * self.each);
                 // SAFETY: planes are those of the step, a worker has buffers of its own, and bundles are one range's. A bundle is
                 // read before it is written, so that a step may work in place.

@@ -22,7 +22,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
 
 impl<T: Number> Step<T> {
     /// With blocks, if they are quicker.
-    pub(super) fn blocked(mut self) -> Step<T> {
+    pub(super) fn blocked(mut self, threads: usize) -> Step<T> {
         let bytes = |many: usize| self.elements() * many * 2 * self.lanes * size_of::<T>();
         let complex = matches!(self.kind, Kind::Complex { .. });
         let (inner, outer, lanes) = (self.inner, self.outer, self.lanes);
@@ -30,9 +30,10 @@ impl<T: Number> Step<T> {
             // Lines that there are in a vector, either way.
             let (beside, out) = (inner, outer.div_ceil(outer.div_ceil(lanes)));
             let half = |n: usize| if n <= lanes / 2 { 2 * n } else { n };
-            self.block = (half(out) > half(beside)).then_some(Block::Turned);
+            let enough = outer.div_ceil(lanes) >= threads;
+            self.block = (enough && half(out) > half(beside)).then_some(Block::Turned);
         } else if complex && inner >= 2 * lanes && self.from * inner * size_of::<T>() >= MANY_PAGES {
-            let many = (2..=TOGETHER).rev().find(|&m| bytes(m) <= SECOND_CACHE / 2);
+            let many = (2..=TOGETHER).rev().find(|&m| bytes(m) <= SECOND_CACHE / 2 && inner >= m * lanes * threads);
             self.block = many.map(Block::Columns);
         }
         self

@@ -9,7 +9,6 @@ use super::lanes::{Finish, Lane, Number, Seats, Way, plus, root, times};
 use super::moves::{Place, Planes, Shuffle, TILE, read, write};
 use super::real_lines::{RealPlan, RealWay, real_cost};
 use super::stockham::{Plan, cost};
-use crate::gemm::Isa;
 use crate::library::along::Lines;
 
 /// What a step over one axis does to its lines.
@@ -61,7 +60,14 @@ pub(super) enum Block {
 }
 
 impl<T: Number> Step<T> {
-    pub(super) fn new(kind: Kind, lines: Lines, side: usize, real: usize, factor: f64, lanes: usize) -> Step<T> {
+    pub(super) fn new(
+        kind: Kind,
+        lines: Lines,
+        side: usize,
+        real: usize,
+        factor: f64,
+        (lanes, threads): (usize, usize),
+    ) -> Step<T> {
         let halved = kind != Kind::Complex { inverse: false }
             && kind != Kind::Complex { inverse: true }
             && real.is_multiple_of(2);
@@ -85,7 +91,7 @@ impl<T: Number> Step<T> {
         let shuffle = |n: usize, back: bool| if inner == 1 { Shuffle::new(n, lanes, back) } else { None };
         let shuffles = [shuffle(source, false), shuffle(target, true)];
         Step { kind, outer, inner, from: side, to: side, real, plan, roots, odd, factor, lanes, shuffles, block: None }
-            .blocked()
+            .blocked(threads)
     }
 
     /// Cycles that all lines are expected to take.
@@ -122,6 +128,12 @@ impl<T: Number> Step<T> {
         self.block_elements()
             + 2 * self.elements()
             + self.plan.scratch.max(self.odd.as_ref().map_or(0, |p| p.scratch()))
+    }
+
+    /// Work, as threads share it.
+    pub(super) fn work(&self) -> usize {
+        let each = if matches!(self.kind, Kind::Complex { .. }) { 8 } else { 4 };
+        self.outer * self.inner * self.real * each
     }
 
     pub(super) fn bundles(&self) -> usize {

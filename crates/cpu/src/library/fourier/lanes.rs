@@ -376,6 +376,51 @@ impl<T: Number> Seats<T> {
     }
 }
 
+/// Goes from element to element. The distance is one that the compiler can't know: it would compute the places of all elements before a loop, and keep
+/// them in memory, from where each would be read again.
+#[derive(Clone, Copy)]
+pub(super) struct Walk<T> {
+    at: *mut T,
+    imaginary: isize,
+    step: usize,
+}
+
+impl<T: Number> Walk<T> {
+    /// From element `k` on in steps of so many elements.
+    ///
+    /// # Safety
+    /// `seats` is that of the elements.
+    #[inline(always)]
+    pub(super) unsafe fn new(seats: &Seats<T>, k: usize, every: usize) -> Walk<T> {
+        // SAFETY: a reference is good to read.
+        let step = unsafe { std::ptr::read_volatile(&raw const seats.step) };
+        let imaginary = (seats.im as isize - seats.re as isize) / size_of::<T>() as isize;
+        Walk { at: seats.re.wrapping_add(k * step), imaginary, step: every * step }
+    }
+
+    /// # Safety
+    /// The element is there.
+    #[inline(always)]
+    pub(super) unsafe fn get<V: Lane<Elem = T>>(&mut self) -> Z<V> {
+        // SAFETY: the caller's promise.
+        let z = unsafe { (V::load(self.at), V::load(self.at.wrapping_offset(self.imaginary))) };
+        self.at = self.at.wrapping_add(self.step);
+        z
+    }
+
+    /// # Safety
+    /// The element is there.
+    #[inline(always)]
+    pub(super) unsafe fn put<V: Lane<Elem = T>>(&mut self, z: Z<V>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            z.0.store(self.at);
+            z.1.store(self.at.wrapping_offset(self.imaginary));
+        }
+        self.at = self.at.wrapping_add(self.step);
+    }
+}
+
 /// What the last pass multiplies its results by.
 #[derive(Clone, Copy)]
 pub(super) enum Finish<T> {

@@ -19,13 +19,16 @@ use crate::library::{Raw, in_ranges};
 use crate::pool::Pool;
 use std::ops::Range;
 
+/// Elements of a line from which on threads may share it.
+const SHARED: usize = 16384;
+
 /// How a line is transformed.
 pub(super) struct LongLines<T> {
     pub(super) kind: Kind,
     lines: usize,
     /// Elements of a line as it is read and as it is written.
-    source: usize,
-    target: usize,
+    pub(super) source: usize,
+    pub(super) target: usize,
     /// Elements that are transformed: those of a complex line, or half those of a real one if that is possible.
     length: usize,
     pub(super) matrix: Matrix<T>,
@@ -216,9 +219,10 @@ impl<T: Real> LongLines<T> {
         (n1, self.matrix.rows.n)
     }
 
-    /// Whether threads share each line.
+    /// Whether threads share each line: where some would have none, or where all would wait for those that have one more.
     fn shared(&self) -> bool {
-        self.lines < self.threads
+        let uneven = self.lines.div_ceil(self.threads) * self.threads * 4 > self.lines * 5;
+        self.lines < self.threads || uneven && self.length >= SHARED
     }
 
     /// Elements from one row to the next between columns and rows: rows of a power of two would all be in the same part of the first cache.

@@ -5,6 +5,7 @@
 //! | `axes.rs` | several axes, one after the other |
 //! | `bundles.rs`, `blocks.rs` | many lines, one in each lane; several bundles at once |
 //! | `long_lines.rs`, `real_matrix.rs`, `line_ends.rs` | few long lines, each as a matrix; `line_shapes.rs` says of which sides |
+//! | `far_lines.rs` | such lines whose elements are far from each other |
 //! | `stockham.rs` | lines in lanes, of any length, pass by pass |
 //! | `butterflies.rs`, `odd.rs`, `primes.rs` | passes of a few elements, of small primes and of large ones |
 //! | `real_lines.rs`, `real_primes.rs` | real lines in lanes, of odd length |
@@ -18,6 +19,8 @@ mod blocks;
 mod bundles;
 #[cfg(target_arch = "x86_64")]
 mod butterflies;
+#[cfg(target_arch = "x86_64")]
+mod far_lines;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "x86_64")]

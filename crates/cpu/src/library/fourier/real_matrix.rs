@@ -9,7 +9,6 @@ use super::line_ends::Real;
 use super::long_lines::{Columns, Line, LongLines};
 use super::moves::Place;
 use super::real_lines::RealWay;
-use crate::gemm::Isa;
 use std::ops::Range;
 
 impl<T: Real> LongLines<T> {

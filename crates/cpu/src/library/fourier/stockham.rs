@@ -5,7 +5,7 @@
 //! convolutions (`primes.rs`), whichever is expected to be quicker.
 
 use super::butterflies::{SMALL, small};
-use super::lanes::{Finish, Lane, Number, Seats, Way, number, root, times};
+use super::lanes::{Finish, Lane, Number, Seats, Walk, Way, number, root, times};
 use super::odd::{Shape, odd, table};
 use super::primes::{Chirp, Rader, chirp_length};
 
@@ -28,15 +28,15 @@ unsafe fn pass<V: Lane, const R: usize>(
                 *w = number(turns.add(2 * (p * (R - 1) + j - 1)));
             }
             for q in 0..s {
+                let (mut from, mut to) = (Walk::new(&x, q + s * p, s * each), Walk::new(&y, q + s * R * p, s));
                 let mut a = [(zero, zero); R];
-                for (j, a) in a.iter_mut().enumerate() {
-                    *a = x.get(q + s * (p + j * each));
+                for a in &mut a {
+                    *a = from.get();
                 }
                 let b = small::<V, R>(a, table);
-                y.put(q + s * R * p, b[0]);
+                to.put(b[0]);
                 for j in 1..R {
-                    let z = if p == 0 { b[j] } else { times(b[j], w[j]) };
-                    y.put(q + s * (R * p + j), z);
+                    to.put(if p == 0 { b[j] } else { times(b[j], w[j]) });
                 }
             }
         }
@@ -56,13 +56,14 @@ unsafe fn last<V: Lane, const R: usize>(
     unsafe {
         let zero = V::splat(V::Elem::default());
         for q in 0..s {
+            let (mut from, mut to) = (Walk::new(&x, q, s), Walk::new(&y, q, s));
             let mut a = [(zero, zero); R];
-            for (j, a) in a.iter_mut().enumerate() {
-                *a = x.get(q + s * j);
+            for a in &mut a {
+                *a = from.get();
             }
             let b = small::<V, R>(a, table);
             for (j, &b) in b.iter().enumerate() {
-                y.put(q + s * j, finish.of(q + s * j, b));
+                to.put(finish.of(q + s * j, b));
             }
         }
     }
