@@ -9,7 +9,7 @@
 //! | `stockham.rs` | lines in lanes, of any length, pass by pass |
 //! | `butterflies.rs`, `odd.rs`, `primes.rs` | passes of a few elements, of small primes and of large ones |
 //! | `real_lines.rs`, `real_primes.rs` | real lines in lanes, of odd length |
-//! | `lanes.rs`, `moves.rs` | vectors with a line in each lane, and lines that become such |
+//! | `lanes.rs`, `moves.rs`, `squares.rs` | vectors with a line in each lane, and lines that become such |
 
 #[cfg(target_arch = "x86_64")]
 mod axes;
@@ -43,6 +43,8 @@ mod real_lines;
 mod real_matrix;
 #[cfg(target_arch = "x86_64")]
 mod real_primes;
+#[cfg(target_arch = "x86_64")]
+mod squares;
 #[cfg(target_arch = "x86_64")]
 mod stockham;
 

@@ -57,35 +57,6 @@ unsafe fn squares<V: Lane>(
     }
 }
 
-/// Transposes fewer lines than there are lanes, or shorter ones, if there are instructions for it: lines are read, or they are written.
-///
-/// # Safety
-/// Both sides are there.
-#[inline(always)]
-unsafe fn edges<V: Lane>(
-    (from, from_step): (*const V::Elem, usize),
-    (to, to_step): (*mut V::Elem, usize),
-    (count, n): (usize, usize),
-    read: bool,
-) -> bool {
-    let mut k = 0;
-    while k < n {
-        let along = V::LANES.min(n - k);
-        // SAFETY: the caller's promise.
-        let done = unsafe {
-            match read {
-                true => V::turn_edge(from.add(k), from_step, to.add(k * to_step), to_step, (count, along)),
-                false => V::turn_edge(from.add(k * from_step), from_step, to.add(k), to_step, (along, count)),
-            }
-        };
-        if !done {
-            return false;
-        }
-        k += along;
-    }
-    true
-}
-
 /// Reads `n` elements of a bundle's lines; element `k` of all of them goes to `to + k·step`, next to each other or with room for as many between.
 ///
 /// # Safety
@@ -95,8 +66,10 @@ pub(super) unsafe fn read<V: Lane>(from: *const V::Elem, place: Place, n: usize,
     // SAFETY: the caller's promise.
     unsafe {
         if place.line == 1 {
-            return (0..n)
-                .for_each(|k| V::load_first(from.add(k * place.element), place.count).store(to.add(k * step)));
+            for k in 0..n {
+                V::load_first(from.add(k * place.element), place.count).store(to.add(k * step));
+            }
+            return;
         }
         if place.count == V::LANES && place.element == 1 && n >= V::LANES {
             // Code for a known distance between vectors is quicker.
@@ -105,11 +78,8 @@ pub(super) unsafe fn read<V: Lane>(from: *const V::Elem, place: Place, n: usize,
                 false => squares::<V>((from, place.line, 1), (to, 2 * V::LANES, 2 * V::LANES), n),
             };
         }
-        if place.element == 1
-            && n < V::LANES
-            && V::LANES <= 8
-            && edges::<V>((from, place.line), (to, step), (place.count, n), true)
-        {
+        let few = place.element == 1 && n < V::LANES && V::LANES <= 8;
+        if few && V::turn_edge(from, place.line, to, step, (place.count, n)) {
             return;
         }
         let tile = <Bits<V> as tiles::Transpose>::TILE;
@@ -147,8 +117,10 @@ pub(super) unsafe fn write<V: Lane>(from: *const V::Elem, step: usize, to: *mut 
     // SAFETY: the caller's promise.
     unsafe {
         if place.line == 1 {
-            return (0..n)
-                .for_each(|k| V::load(from.add(k * step)).store_first(to.add(k * place.element), place.count));
+            for k in 0..n {
+                V::load(from.add(k * step)).store_first(to.add(k * place.element), place.count);
+            }
+            return;
         }
         if place.count == V::LANES && place.element == 1 && n >= V::LANES {
             return match step == V::LANES {
@@ -156,11 +128,8 @@ pub(super) unsafe fn write<V: Lane>(from: *const V::Elem, step: usize, to: *mut 
                 false => squares::<V>((from, 2 * V::LANES, 2 * V::LANES), (to, place.line, 1), n),
             };
         }
-        if place.element == 1
-            && n < V::LANES
-            && V::LANES <= 8
-            && edges::<V>((from, step), (to, place.line), (place.count, n), false)
-        {
+        let few = place.element == 1 && n < V::LANES && V::LANES <= 8;
+        if few && V::turn_edge(from, step, to, place.line, (n, place.count)) {
             return;
         }
         let tile = <Bits<V> as tiles::Transpose>::TILE;

@@ -104,10 +104,12 @@ enum Choice {
 /// Cycles that a pass of a radix takes for each vector, real and imaginary; those of primes by the quickest way.
 fn pass_cost(r: usize) -> (f64, Choice) {
     let sums = match r {
-        0..=4 => 8.0,
-        5..=8 => 11.0,
-        11 | 13 => 1.3 * r as f64,
-        _ => 1.15 * r as f64 + 12.0,
+        0..=4 => 7.0,
+        5 => 8.5,
+        6..=8 => 10.0,
+        11 => 20.0,
+        13 => 24.0,
+        _ => r as f64 + 26.0,
     };
     if r < 17 {
         return (sums, Choice::Sums);
