@@ -194,6 +194,10 @@ impl<T: Real> LongLines<T> {
                 turned::<V>(line.work, to, chirp, units.start..units.end.min(n));
             } else if self.kind == Kind::Real {
                 turned::<V>(line.work, to, chirp, units.start..units.end.min(n / 2 + 1));
+                if units.start == 0 {
+                    // The sum of real numbers is real.
+                    *to.im.at(0) = T::default();
+                }
             } else {
                 // The real parts, which are exchanged with the imaginary ones.
                 let (cos, sin) = chirp.split_at(n);

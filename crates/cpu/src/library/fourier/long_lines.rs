@@ -17,8 +17,11 @@ use super::stockham::Plan;
 use crate::gemm::Isa;
 use crate::library::{Raw, in_ranges};
 use crate::pool::Pool;
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
+/// Bytes of a line up to which the next one is asked for.
+const AHEAD: usize = 1 << 16;
 /// Elements of a line from which on threads may share it.
 const SHARED: usize = 16384;
 
@@ -300,7 +303,10 @@ impl<T: Real> LongLines<T> {
         let work = self.length * 8 * if self.chirp.is_some() { 4 } else { 1 };
         if !self.shared() {
             return in_ranges(pool, self.lines, self.lines * work, &|range: Range<usize>, worker| {
-                for i in range {
+                for i in range.clone() {
+                    if i + 1 < range.end {
+                        self.ask_for(line(i + 1, worker, worker));
+                    }
                     for &p in &self.phases {
                         // SAFETY: the line and the worker's scratch are nobody else's.
                         unsafe { phase(self, isa, p, 0..self.units(p), line(i, worker, worker)) };
@@ -314,6 +320,22 @@ impl<T: Real> LongLines<T> {
                     // SAFETY: units write different elements, and a worker has buffers of its own.
                     unsafe { phase(self, isa, p, range, line(i, 0, worker)) };
                 });
+            }
+        }
+    }
+
+    /// Asks for a line's memory: processors see that lines follow each other too late.
+    fn ask_for(&self, line: Line<T>) {
+        let ask = |plane: Raw<T>, n: usize| {
+            for k in (0..n).step_by(64 / size_of::<T>()) {
+                // SAFETY: what is asked for need not be there.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(plane.at(k).cast()) };
+            }
+        };
+        if self.source * size_of::<T>() <= AHEAD {
+            ask(line.from.re, self.source);
+            if self.kind != Kind::Real {
+                ask(line.from.im, self.source);
             }
         }
     }

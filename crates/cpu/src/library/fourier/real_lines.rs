@@ -145,6 +145,8 @@ unsafe fn whole<V: Lane>(plan: &Plan<V::Elem>, way: RealWay<V::Elem>) {
         for k in 0..=n / 2 {
             way.spectrum.put(k, to.get::<V>(k));
         }
+        // The sum of real numbers is real.
+        zero.store(way.spectrum.im);
     }
 }
 
