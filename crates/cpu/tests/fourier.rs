@@ -1,5 +1,5 @@
 //! Fourier transforms of many lines, with the vectors of each instruction set, on several thread counts: near the
-//! interpreter's, and the same bits.
+//! interpreter's, or near the sums that define them, and the same bits.
 
 mod harness;
 
@@ -56,6 +56,14 @@ fn lines_of_all_kinds() {
         (&[40, 3], &[1]),
         (&[33, 5], &[1]),
         (&[24, 6], &[1]),
+        // Fewer lines beside each other than lanes, in many places and in few.
+        (&[50, 20, 3], &[1]),
+        (&[17, 21, 5], &[1]),
+        (&[33, 23, 2], &[1]),
+        (&[3, 12, 7], &[1]),
+        (&[20, 9, 2], &[0, 1]),
+        // Elements of long lines that are far from each other.
+        (&[1500, 2], &[0]),
         // Long lines, as matrices: alone, few, of factors that fill vectors and of others, of two axes.
         (&[256], &[0]),
         (&[3, 512], &[1]),
@@ -83,20 +91,121 @@ fn lines_of_all_kinds() {
     }
 }
 
+/// The sums that define a transform of a complex line, in f64, its roots from a table.
+fn defined(re: &[f64], im: &[f64], inverse: bool) -> (Vec<f64>, Vec<f64>) {
+    let n = re.len();
+    let roots: Vec<(f64, f64)> = (0..n).map(|k| (std::f64::consts::TAU * k as f64 / n as f64).sin_cos()).collect();
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let over = if inverse { 1.0 / n as f64 } else { 1.0 };
+    let element = |k: usize| {
+        let (mut a, mut b, mut at) = (0.0, 0.0, 0);
+        for j in 0..n {
+            let (sin, cos) = (sign * roots[at].0, roots[at].1);
+            a += re[j] * cos - im[j] * sin;
+            b += re[j] * sin + im[j] * cos;
+            at += k;
+            at -= if at >= n { n } else { 0 };
+        }
+        (a * over, b * over)
+    };
+    (0..n).map(element).unzip()
+}
+
+/// How far results are from what they should be, relative to all of it.
+fn error(got: &[f64], want: &[f64]) -> f64 {
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
+    norm(&mut got.iter().zip(want).map(|(a, b)| a - b)) / norm(&mut want.iter().copied()).max(1e-300)
+}
+
+/// Every short length and some long ones: powers, products and primes, which are transformed in registers, by sums, by convolutions, as
+/// matrices, and by way of a chirp. Errors grow with the logarithm of the length at most.
+#[test]
+fn any_length() {
+    let (all, mut r) = (backends(), Random(9));
+    let (last, every) = if cfg!(debug_assertions) { (40, 97) } else { (110, 37) };
+    let mut lengths: Vec<usize> = (1..=last).chain((last..600).step_by(every)).collect();
+    // Primes, one of which is 1 more than twice a prime; their multiples; long lines with factors and without.
+    lengths.extend([173, 227, 347, 383, 541, 719, 1123, 1581, 1651, 1984, 2003]);
+    for n in lengths {
+        for (dtype, unit) in [(DType::F32, 6e-8), (DType::F64, 4e-16)] {
+            let bound = unit * (3.0 + (n as f64).log2());
+            // Many lines, one, and columns; the first line and the last are looked at.
+            for (shape, axis) in [(vec![18, n], 1), (vec![1, n], 1), (vec![n, 3], 0)] {
+                if n > 600 && shape[0] == 18 && cfg!(debug_assertions) {
+                    continue;
+                }
+                let mut at = vec![0, shape[1 - axis] - 1];
+                at.dedup();
+                for kind in [FftKind::Forward, FftKind::Inverse, FftKind::Real, FftKind::InverseReal { length: n }] {
+                    let what = format!("{kind:?} of {dtype} {shape:?} along {axis}");
+                    let g = graph(kind, &[axis], dtype, &shape);
+                    let x: Vec<_> = g.input_types().iter().map(|t| r.literal(t)).collect();
+                    let own = g.input_types()[0].shape[axis];
+                    let line = |t: &Literal, own: usize, i: usize| -> Vec<f64> {
+                        let place = |k: usize| if axis == 1 { i * own + k } else { k * shape[1] + i };
+                        (0..own).map(|k| t.get(place(k)).to_f64()).collect()
+                    };
+                    let wants: Vec<Vec<f64>> = at
+                        .iter()
+                        .map(|&i| {
+                            let mut re = line(&x[0], own, i);
+                            let mut im = x.get(1).map_or(vec![0.0; n], |x| line(x, own, i));
+                            if let FftKind::InverseReal { .. } = kind {
+                                // The other half, and nothing that a real signal's spectrum can't hold.
+                                im[0] = 0.0;
+                                if n.is_multiple_of(2) {
+                                    im[n / 2] = 0.0;
+                                }
+                                for k in own..n {
+                                    re.push(re[n - k]);
+                                    im.push(-im[n - k]);
+                                }
+                                return defined(&re, &im, true).0;
+                            }
+                            let (mut re, mut im) = defined(&re, &im, kind == FftKind::Inverse);
+                            let keep = if kind == FftKind::Real { n / 2 + 1 } else { n };
+                            re.truncate(keep);
+                            im.truncate(keep);
+                            [re, im].concat()
+                        })
+                        .collect();
+                    for backends in &all {
+                        let got = run(&backends[0], &g, &x, true);
+                        let side = g.output_types()[0].shape[axis];
+                        for (&i, want) in at.iter().zip(&wants) {
+                            let got: Vec<f64> = got.iter().flat_map(|t| line(t, side, i)).collect();
+                            let e = error(&got, want);
+                            assert!(e <= bound, "{what}, line {i}: {e:e} is more than {bound:e}");
+                            // The sum of real numbers is real.
+                            assert!(kind != FftKind::Real || got[side] == 0.0, "{what}, line {i}: {}", got[side]);
+                        }
+                        let others = if n % 7 == 0 || n > 600 { &backends[1..] } else { &backends[2..3] };
+                        others.iter().for_each(|cpu| same(&what, &run(cpu, &g, &x, true), &got));
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn lines_do_not_meet() {
-    let g = graph(FftKind::Real, &[1], DType::F32, &[32, 20]);
-    let ty = Type::new(DType::F32, &[32, 20]);
-    let x = Literal::from_fn(ty, |i| {
-        let odd = [f64::NAN, f64::INFINITY, 1e30][i / 20 % 3];
-        Scalar::from_f64(DType::F32, if i / 20 % 2 == 1 { odd } else { (i % 7) as f64 })
-    });
-    for cpu in backends().iter().flatten() {
-        let y = run(cpu, &g, std::slice::from_ref(&x), true);
-        let row = |i: usize| (0..11).map(|k| y[0].get(i * 11 + k).to_f64()).collect::<Vec<_>>();
-        for i in (0..32).step_by(2) {
-            assert!(row(i).iter().all(|v| v.abs() < 200.0), "row {i}: {:?}", row(i));
-            assert!(!row(i + 1).iter().all(|v| v.abs() < 200.0), "row {}: {:?}", i + 1, row(i + 1));
+    // Halved, by sums, by a convolution and as lines of others.
+    for n in [20, 3, 21, 23, 97] {
+        let g = graph(FftKind::Real, &[1], DType::F32, &[32, n]);
+        let ty = Type::new(DType::F32, &[32, n]);
+        let x = Literal::from_fn(ty, |i| {
+            let odd = [f64::NAN, f64::INFINITY, 1e30][i / n % 3];
+            Scalar::from_f64(DType::F32, if i / n % 2 == 1 { odd } else { (i % 7) as f64 })
+        });
+        let half = n / 2 + 1;
+        for cpu in backends().iter().flatten() {
+            let y = run(cpu, &g, std::slice::from_ref(&x), true);
+            let row = |i: usize| (0..half).map(|k| y[0].get(i * half + k).to_f64()).collect::<Vec<_>>();
+            for i in (0..32).step_by(2) {
+                assert!(row(i).iter().all(|v| v.abs() < 700.0), "row {i} of {n}: {:?}", row(i));
+                assert!(!row(i + 1).iter().all(|v| v.abs() < 700.0), "row {} of {n}: {:?}", i + 1, row(i + 1));
+            }
         }
     }
 }

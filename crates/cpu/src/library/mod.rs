@@ -8,8 +8,6 @@
 
 mod along;
 mod attention;
-#[cfg(all(feature = "fft", target_arch = "x86_64"))]
-mod bundles;
 mod collective;
 mod concat;
 mod conv;
@@ -20,8 +18,6 @@ mod element;
 #[cfg(feature = "fft")]
 mod fourier;
 mod linalg;
-#[cfg(all(feature = "fft", target_arch = "x86_64"))]
-mod long_lines;
 mod network;
 mod packed;
 #[cfg(feature = "fft")]
@@ -34,8 +30,6 @@ mod scatter;
 mod simd;
 mod small;
 mod sort;
-#[cfg(all(feature = "fft", target_arch = "x86_64"))]
-mod stockham;
 mod window;
 
 #[cfg(all(unix, target_arch = "x86_64"))]
@@ -131,9 +125,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         Op::TopK(t) => sort::top_k(t, args, machine),
         Op::Scatter(s) => scatter::prepare(s, args, machine),
         Op::RaggedDot(r) => ragged::prepare(r, args, outs, machine),
-        #[cfg(all(feature = "fft", target_arch = "x86_64"))]
-        Op::Fft(f) => bundles::prepare(f, args, outs, machine).or_else(|| fourier::prepare(f, args, outs, machine)),
-        #[cfg(all(feature = "fft", not(target_arch = "x86_64")))]
+        #[cfg(feature = "fft")]
         Op::Fft(f) => fourier::prepare(f, args, outs, machine),
         Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
             linalg::prepare(op, args, outs, machine)
@@ -205,12 +197,10 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     let mut all = own.to_vec();
     all.extend(along::THRESHOLDS);
     all.extend(attention::thresholds());
-    #[cfg(all(feature = "fft", target_arch = "x86_64"))]
-    all.extend(bundles::THRESHOLDS.iter().chain(long_lines::THRESHOLDS));
     all.extend(concat::THRESHOLDS);
     all.extend(conv::thresholds());
     #[cfg(feature = "fft")]
-    all.extend(convolve::thresholds());
+    all.extend([convolve::thresholds(), fourier::thresholds()].concat());
     all.extend(linalg::thresholds());
     all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);

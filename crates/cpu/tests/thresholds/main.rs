@@ -228,6 +228,11 @@ const OTHERS: &[(&str, &str)] = &[
     ("FEWEST", "columns that are gone through at a time, whatever the sizes are"),
     ("COPIES", "vectors that a loop of the portable generator goes on with at once"),
     ("LANES", "lanes of a vector of 128 bits"),
+    ("SECOND_CACHE", "a figure of the model that chooses between bundles and matrices; lengths decide as much"),
+    ("SAME_PLACE", "a figure of that model, too"),
+    ("TOGETHER", "bundles that are read at once from `fourier.pages` on"),
+    ("SHARED", "how threads share lines; each is computed alike"),
+    ("FEW_BUNDLES", "bundles for each thread; lines of narrower ones have the same bits"),
 ];
 
 /// Every constant number in the backend's sources is listed, or is no threshold and says why.

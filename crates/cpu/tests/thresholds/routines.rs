@@ -447,18 +447,18 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("convolve.least", points),
     ("convolve.many", |q, _| vec![convolved(q, q, 8192)]),
     ("convolve.points", |q, _| [1, 4].map(|rows| convolved(q, rows, q)).into()),
-    ("fourier.lines", |q, _| {
-        [transforms(q, &[q, 24], 1), transforms(q, &[2, 30, q], 1)].into_iter().flatten().collect()
-    }),
-    ("fourier.long", |q, _| transforms(q, &[8, q], 1)),
-    ("fourier.odd", |q, round| {
+    ("fourier.registers", |q, round| {
         // Primes, and lengths that they divide.
         let prime = |n: &usize| (2..*n).all(|d| n % d != 0);
         let p = match round {
             Round::Down => (2..=q).rev().find(prime).unwrap_or(2),
             Round::Up => (q..).find(prime).unwrap_or(q),
         };
-        [[9, p], [8, 2 * p]].iter().flat_map(|s| transforms(p, s, 1)).collect()
+        [[9, p], [8, 2 * p], [3, p * p]].iter().flat_map(|s| transforms(p, s, 1)).collect()
+    }),
+    ("fourier.pages", |q, round| {
+        let columns = round.divide(q, 24 * 4);
+        transforms(columns * 24 * 4, &[24, columns], 0).into_iter().take(2).collect()
     }),
     ("fourier.matrix", |q, _| {
         // Alone, where threads share it; several; of two axes; and longer ones, whose factors fill vectors or don't.

@@ -3,9 +3,9 @@
 //! A real line of even length is transformed as a complex one of half the length, its even and odd elements together, and
 //! taken apart with the roots of unity: so other axes have only half the spectrum to transform, too.
 
-use super::along::{LANES, Lines};
-use super::planner::planner;
-use super::{Machine, Raw, Routine, in_ranges};
+use crate::library::along::{LANES, Lines};
+use crate::library::planner::planner;
+use crate::library::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};

@@ -1,0 +1,275 @@
+//! A transform of several axes, step by step: each in bundles of lines, or with long lines as matrices, whichever is expected to be
+//! quicker; and the instruction set of each.
+
+use super::bundles::{Kind, Step};
+use super::far_lines::{CYCLES, FarLines};
+use super::line_ends::Real;
+use super::line_shapes::choose;
+use super::long_lines::{Line, LongLines, Phase};
+use super::moves::Planes;
+use crate::gemm::Isa;
+use crate::library::along::Lines;
+use crate::library::{Machine, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::{Fft, FftKind};
+use ir::{DType, Type};
+use std::ops::Range;
+
+/// Bundles for each thread up to which narrower ones may share the work better.
+const FEW_BUNDLES: usize = 4;
+
+/// Lines of a bundle: as many as there are lanes, or half of them where threads then end sooner. Lines don't see each other, so
+/// that bits are the same.
+fn balanced(lines: Lines, lanes: usize, machine: Machine) -> usize {
+    let bundles = |lanes: usize| match lines.inner {
+        1 => lines.outer.div_ceil(lanes),
+        inner => lines.outer * inner.div_ceil(lanes),
+    };
+    if machine.isa != Isa::Avx512 || bundles(lanes) > FEW_BUNDLES * machine.threads {
+        return lanes;
+    }
+    let whole = bundles(lanes).div_ceil(machine.threads) as f64;
+    let halves = 0.55 * bundles(lanes / 2).div_ceil(machine.threads) as f64;
+    if halves < whole { lanes / 2 } else { lanes }
+}
+
+/// How an axis is transformed.
+enum Pass<T> {
+    Bundles(Step<T>),
+    Long(LongLines<T>),
+    Far(FarLines<T>),
+}
+
+/// Floats with vectors.
+trait Wide: Real {
+    fn lanes(isa: Isa) -> usize;
+    /// # Safety
+    /// As for [`Step::bundle`], and the machine has the instruction set.
+    unsafe fn bundles(
+        step: &Step<Self>,
+        isa: Isa,
+        range: Range<usize>,
+        from: Planes<Self>,
+        to: Planes<Self>,
+        x: *mut Self,
+    );
+    /// # Safety
+    /// As for [`LongLines::phase`], and the machine has the instruction set.
+    unsafe fn phase(lines: &LongLines<Self>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<Self>);
+}
+
+macro_rules! wide {
+    ($t:ty, $z:ident, $y:ident, $lz:literal, $ly:literal) => {
+        impl Wide for $t {
+            fn lanes(isa: Isa) -> usize {
+                if isa == Isa::Avx512 { $lz } else { $ly }
+            }
+
+            unsafe fn bundles(
+                step: &Step<$t>,
+                isa: Isa,
+                range: Range<usize>,
+                from: Planes<$t>,
+                to: Planes<$t>,
+                x: *mut $t,
+            ) {
+                {
+                    use std::arch::x86_64::*;
+                    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
+                    unsafe fn avx512(
+                        step: &Step<$t>,
+                        range: Range<usize>,
+                        from: Planes<$t>,
+                        to: Planes<$t>,
+                        x: *mut $t,
+                    ) {
+                        for i in range {
+                            // SAFETY: the caller's promise.
+                            unsafe {
+                                // Few lines take half the time in half a vector.
+                                match step.place(i, 1).count <= $ly {
+                                    true => avx2(step, i..i + 1, from, to, x),
+                                    false => step.bundle::<$z>(i, from, to, x),
+                                }
+                            }
+                        }
+                    }
+                    #[target_feature(enable = "avx2,fma")]
+                    unsafe fn avx2(step: &Step<$t>, range: Range<usize>, from: Planes<$t>, to: Planes<$t>, x: *mut $t) {
+                        for i in range {
+                            // SAFETY: the caller's promise.
+                            unsafe { step.bundle::<$y>(i, from, to, x) };
+                        }
+                    }
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        match isa {
+                            Isa::Avx512 => avx512(step, range, from, to, x),
+                            _ => avx2(step, range, from, to, x),
+                        }
+                    }
+                }
+            }
+
+            unsafe fn phase(lines: &LongLines<$t>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                use std::arch::x86_64::*;
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
+                unsafe fn avx512(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                    // SAFETY: the caller's promise.
+                    unsafe { lines.phase::<$z>(phase, units, line) }
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                    // SAFETY: the caller's promise.
+                    unsafe { lines.phase::<$y>(phase, units, line) }
+                }
+                // SAFETY: the caller's promise.
+                unsafe {
+                    match isa {
+                        Isa::Avx512 => avx512(lines, phase, units, line),
+                        _ => avx2(lines, phase, units, line),
+                    }
+                }
+            }
+        }
+    };
+}
+wide!(f32, __m512, __m256, 16, 8);
+wide!(f64, __m512d, __m256d, 8, 4);
+
+/// A transform of several axes, step by step.
+struct Bundled<T> {
+    steps: Vec<Pass<T>>,
+    /// Elements of a plane that is kept between steps, where results can't be.
+    between: usize,
+    /// Elements of a worker's buffers.
+    each: usize,
+    /// Elements of scratch that long lines need.
+    long: usize,
+    threads: usize,
+    isa: Isa,
+}
+
+/// The routine of a transform that suits bundles.
+pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    if machine.isa == Isa::Portable || op.axes.is_empty() || args[0].numel() == 0 || outs[0].numel() == 0 {
+        return None;
+    }
+    match args[0].dtype {
+        DType::F32 => Some(Box::new(Bundled::<f32>::new(op, args, outs, machine)?)),
+        DType::F64 => Some(Box::new(Bundled::<f64>::new(op, args, outs, machine)?)),
+        _ => None,
+    }
+}
+
+impl<T: Wide> Bundled<T> {
+    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Bundled<T>> {
+        let (last, others) = op.axes.split_last()?;
+        let back = matches!(op.kind, FftKind::InverseReal { .. });
+        // The full side and the complex side, which are one unless the transform is real.
+        let (full, complex) = if back { (&outs[0], &args[0]) } else { (&args[0], &outs[0]) };
+        let inverse = back || op.kind == FftKind::Inverse;
+        let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
+        let scale = if inverse { 1.0 / points } else { 1.0 };
+        let lanes = T::lanes(machine.isa);
+        let pass = |kind: Kind, axis: usize, n: usize, factor: f64| {
+            let (lines, side) = (Lines::new(complex, axis), complex.shape[axis]);
+            let bundles = || {
+                let lanes = balanced(lines, lanes, machine);
+                Pass::Bundles(Step::new(kind, lines, side, n, factor, (lanes, machine.threads)))
+            };
+            let Some(choice) = choose(kind, n, lanes) else { return bundles() };
+            // Lines that are turned are so twice.
+            let turned = if lines.inner == 1 { 0.0 } else { CYCLES * n as f64 };
+            let count = lines.outer * lines.inner;
+            if (choice.cycles + turned) * count as f64 >= Step::<T>::cycles(kind, lines, n, lanes) {
+                return bundles();
+            }
+            let long = LongLines::new(kind, count, n, factor, choice, lanes, machine.threads);
+            match lines.inner {
+                1 => Pass::Long(long),
+                inner => Pass::Far(FarLines { long, outer: lines.outer, inner }),
+            }
+        };
+        let mut steps = vec![];
+        let step = |axis: usize, factor: f64| pass(Kind::Complex { inverse }, axis, complex.shape[axis], factor);
+        let kind = match op.kind {
+            FftKind::Real => Kind::Real,
+            FftKind::InverseReal { .. } => Kind::Back,
+            _ => Kind::Complex { inverse },
+        };
+        let own = pass(kind, *last, full.shape[*last], scale);
+        if back {
+            for &a in others {
+                steps.push(step(a, 1.0));
+            }
+            steps.push(own);
+        } else {
+            steps.push(own);
+            for &a in others {
+                steps.push(step(a, 1.0));
+            }
+        }
+        let bundles = |p: &Pass<T>| if let Pass::Bundles(s) = p { s.scratch() * 2 * s.lanes } else { 0 };
+        let long = |p: &Pass<T>| match p {
+            Pass::Long(lines) => lines.scratch(),
+            Pass::Far(lines) => lines.scratch(),
+            Pass::Bundles(_) => 0,
+        };
+        let most = |f: &dyn Fn(&Pass<T>) -> usize| steps.iter().map(f).max();
+        Some(Bundled {
+            between: if back && steps.len() > 1 { complex.numel().next_multiple_of(16) } else { 0 },
+            each: most(&bundles)?,
+            long: most(&long)?,
+            steps,
+            threads: machine.threads,
+            isa: machine.isa,
+        })
+    }
+}
+
+impl<T: Wide> Routine for Bundled<T> {
+    fn scratch_bytes(&self) -> usize {
+        (2 * self.between + self.long.max(self.each * self.threads)) * size_of::<T>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let scratch = scratch.cast::<T>();
+        let plane = |p: Option<*mut u8>| Raw(p.unwrap_or(std::ptr::null_mut()).cast::<T>());
+        let input =
+            Planes { re: plane(args.first().map(|p| p.cast_mut())), im: plane(args.get(1).map(|p| p.cast_mut())) };
+        let output = Planes { re: plane(outs.first().copied()), im: plane(outs.get(1).copied()) };
+        let between = Planes { re: Raw(scratch), im: Raw(scratch.wrapping_add(self.between)) };
+        let own = Raw(scratch.wrapping_add(2 * self.between));
+        let last = self.steps.len() - 1;
+        for (i, step) in self.steps.iter().enumerate() {
+            let from = match i {
+                0 => input,
+                _ if self.between > 0 => between,
+                _ => output,
+            };
+            let to = if self.between > 0 && i < last { between } else { output };
+            let step = match step {
+                Pass::Bundles(step) => step,
+                Pass::Long(lines) => {
+                    // SAFETY: planes are those of the step; a line is read before it is written.
+                    unsafe { lines.run(pool, self.isa, from, to, own, T::phase) };
+                    continue;
+                }
+                Pass::Far(lines) => {
+                    // SAFETY: as above.
+                    unsafe { lines.run(pool, self.isa, (from, to), own, T::phase) };
+                    continue;
+                }
+            };
+            in_ranges(pool, step.bundles(), step.work(), &|range: Range<usize>, worker| {
+                let x = own.at(worker * self.each);
+                // SAFETY: planes are those of the step, a worker has buffers of its own, and bundles are one range's. A bundle is
+                // read before it is written, so that a step may work in place.
+                unsafe { T::bundles(step, self.isa, range, from, to, x) };
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Fourier transforms, with the vectors of AVX2 or AVX-512 (`axes.rs`), or planned by `rustfft` (`planned.rs`).
+//!
+//! | file | |
+//! | --- | --- |
+//! | `axes.rs` | several axes, one after the other |
+//! | `bundles.rs`, `blocks.rs` | many lines, one in each lane; several bundles at once |
+//! | `long_lines.rs`, `real_matrix.rs`, `line_ends.rs` | few long lines, each as a matrix; `line_shapes.rs` says of which sides |
+//! | `far_lines.rs` | such lines whose elements are far from each other |
+//! | `stockham.rs` | lines in lanes, of any length, pass by pass |
+//! | `butterflies.rs`, `odd.rs`, `primes.rs` | passes of a few elements, of small primes and of large ones |
+//! | `real_lines.rs`, `real_primes.rs` | real lines in lanes, of odd length |
+//! | `lanes.rs`, `moves.rs`, `squares.rs` | vectors with a line in each lane, and lines that become such |
+
+#[cfg(target_arch = "x86_64")]
+mod axes;
+#[cfg(target_arch = "x86_64")]
+mod blocks;
+#[cfg(target_arch = "x86_64")]
+mod bundles;
+#[cfg(target_arch = "x86_64")]
+mod butterflies;
+#[cfg(target_arch = "x86_64")]
+mod far_lines;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod line_ends;
+#[cfg(target_arch = "x86_64")]
+mod line_shapes;
+#[cfg(target_arch = "x86_64")]
+mod long_lines;
+#[cfg(target_arch = "x86_64")]
+mod moves;
+#[cfg(target_arch = "x86_64")]
+mod odd;
+#[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
+mod planned;
+#[cfg(target_arch = "x86_64")]
+mod primes;
+#[cfg(target_arch = "x86_64")]
+mod real_lines;
+#[cfg(target_arch = "x86_64")]
+mod real_matrix;
+#[cfg(target_arch = "x86_64")]
+mod real_primes;
+#[cfg(target_arch = "x86_64")]
+mod squares;
+#[cfg(target_arch = "x86_64")]
+mod stockham;
+
+use super::{Machine, Routine};
+use crate::thresholds::Threshold;
+use ir::Type;
+use ir::ops::Fft;
+
+pub(super) fn thresholds() -> Vec<Threshold> {
+    #[cfg(target_arch = "x86_64")]
+    return [line_shapes::THRESHOLDS, butterflies::THRESHOLDS, blocks::THRESHOLDS].concat();
+    #[cfg(not(target_arch = "x86_64"))]
+    vec![]
+}
+
+/// The routine of a transform.
+pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(own) = axes::prepare(op, args, outs, machine) {
+        return Some(own);
+    }
+    // Where `super::PORTABLE` is false, machines without vectors leave it to the interpreter.
+    #[cfg(all(unix, target_arch = "x86_64", not(feature = "cranelift")))]
+    return None;
+    #[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
+    planned::prepare(op, args, outs, machine)
+}

@@ -1,0 +1,170 @@
+//! Transforms of an odd number of elements by the sums that define them: of elements as far from both ends, times cosines and sines.
+//!
+//! As many results at a time as there are registers for. Real ones need half the products, and so do those whose result is real.
+
+use super::lanes::{Finish, Lane, Number, Seats, Z, and, less, number, plus, quarter, root, times};
+
+/// Cosines and sines for `k` from 1 to half of `r`, for each of them for `j` from 1 to half of `r`.
+pub(super) fn table<T: Number>(r: usize) -> Vec<T> {
+    let pair = |k: usize, j: usize| {
+        let (cos, sin) = root(k * j % r, r);
+        [T::from_f64(cos), T::from_f64(-sin)]
+    };
+    let half = r / 2;
+    (1..=half).flat_map(|k| (1..=half).flat_map(move |j| pair(k, j))).collect()
+}
+
+/// One of the passes of a transform: radix, elements of a line, lines that are interleaved.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) r: usize,
+    pub(super) m: usize,
+    pub(super) s: usize,
+}
+
+impl Shape {
+    /// Element `j` of the result of group `(p, q)`, on its way: turned, or finished where the pass is the last.
+    ///
+    /// # Safety
+    /// The element is there, and so are the turns.
+    #[inline(always)]
+    pub(super) unsafe fn put<V: Lane>(
+        self,
+        y: Seats<V::Elem>,
+        (p, q): (usize, usize),
+        j: usize,
+        z: Z<V>,
+        turns: *const V::Elem,
+        finish: Option<Finish<V::Elem>>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = q + self.s * (self.r * p + j);
+            let z = match finish {
+                None if j * p == 0 => z,
+                None => times(z, number(turns.add(2 * (p * (self.r - 1) + j - 1)))),
+                Some(finish) => finish.of(at, z),
+            };
+            y.put(at, z);
+        }
+    }
+}
+
+/// `K` results and their mirror images from `k` on: the even and the odd part of each.
+///
+/// # Safety
+/// `half` sums and differences are there, and a table.
+#[inline(always)]
+unsafe fn results<V: Lane, const K: usize>(
+    first: Z<V>,
+    (sums, differences): (Seats<V::Elem>, Seats<V::Elem>),
+    half: usize,
+    k: usize,
+    table: *const V::Elem,
+) -> [(Z<V>, Z<V>); K] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = V::splat(V::Elem::default());
+        let mut all = [(first, (zero, zero)); K];
+        let own = table.add((k - 1) * 2 * half);
+        for j in 0..half {
+            let (sum, difference) = (sums.get::<V>(j), differences.get::<V>(j));
+            for (i, (even, odd)) in all.iter_mut().enumerate() {
+                let (cos, sin) = number(own.add(2 * (i * half + j)));
+                *even = and(sum, cos, *even);
+                *odd = and(difference, sin, *odd);
+            }
+        }
+        all
+    }
+}
+
+/// A pass of an odd radix that has no code of its own, the last one if there is something to finish.
+///
+/// # Safety
+/// `m·s` elements are on both sides, and `r` in `z`.
+#[inline(always)]
+pub(super) unsafe fn odd<V: Lane>(
+    x: Seats<V::Elem>,
+    y: Seats<V::Elem>,
+    shape: Shape,
+    (table, turns): (*const V::Elem, *const V::Elem),
+    finish: Option<Finish<V::Elem>>,
+    z: *mut V::Elem,
+) {
+    let Shape { r, m, s } = shape;
+    let (each, half) = (m / r, r / 2);
+    let sums = Seats::buffer::<V>(z);
+    let differences = sums.every(half, 1);
+    for p in 0..each {
+        for q in 0..s {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let at = (p, q);
+                let first = x.get::<V>(q + s * p);
+                let mut all = first;
+                for j in 1..=half {
+                    let (a, b) = (x.get::<V>(q + s * (p + j * each)), x.get::<V>(q + s * (p + (r - j) * each)));
+                    let sum = plus(a, b);
+                    sums.put(j - 1, sum);
+                    differences.put(j - 1, less(a, b));
+                    all = plus(all, sum);
+                }
+                shape.put(y, at, 0, all, turns, finish);
+                let mut k = 1;
+                while V::MANY && k + 3 <= half {
+                    let four = results::<V, 4>(first, (sums, differences), half, k, table);
+                    for (i, (even, odd)) in four.into_iter().enumerate() {
+                        let [a, b] = quarter(even, odd);
+                        shape.put(y, at, k + i, a, turns, finish);
+                        shape.put(y, at, r - k - i, b, turns, finish);
+                    }
+                    k += 4;
+                }
+                while k < half {
+                    let two = results::<V, 2>(first, (sums, differences), half, k, table);
+                    for (i, (even, odd)) in two.into_iter().enumerate() {
+                        let [a, b] = quarter(even, odd);
+                        shape.put(y, at, k + i, a, turns, finish);
+                        shape.put(y, at, r - k - i, b, turns, finish);
+                    }
+                    k += 2;
+                }
+                if k == half {
+                    let [(even, odd)] = results::<V, 1>(first, (sums, differences), half, k, table);
+                    let [a, b] = quarter(even, odd);
+                    shape.put(y, at, k, a, turns, finish);
+                    shape.put(y, at, r - k, b, turns, finish);
+                }
+            }
+        }
+    }
+}
+
+/// The same of real elements: `K` results from `k` on, the even and the odd part of each.
+///
+/// # Safety
+/// `half` sums and differences are there, vector after vector, and a table.
+#[inline(always)]
+pub(super) unsafe fn real_results<V: Lane, const K: usize>(
+    first: V,
+    (sums, differences): (*const V::Elem, *const V::Elem),
+    half: usize,
+    k: usize,
+    table: *const V::Elem,
+) -> [(V, V); K] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut all = [(first, V::splat(V::Elem::default())); K];
+        let own = table.add((k - 1) * 2 * half);
+        for j in 0..half {
+            let (sum, difference) = (V::load(sums.add(j * V::LANES)), V::load(differences.add(j * V::LANES)));
+            for (i, (even, odd)) in all.iter_mut().enumerate() {
+                let (cos, sin) = number(own.add(2 * (i * half + j)));
+                *even = sum.mul_add(cos, *even);
+                *odd = difference.mul_add(sin, *odd);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,324 @@
+//! Fourier transforms of real lines of odd length, and back, with a line in each lane.
+//!
+//! Of `n = r·m` elements, sums of every `m`-th give `r` lines of `m`: one is real, and of the others, which are complex, half are the
+//! mirror images of the other half. So a real line takes half the work of a complex one. A prime is summed as it is defined, or is a
+//! convolution of real numbers (`real_primes.rs`).
+
+use super::lanes::{Finish, Lane, Number, Seats, Way, conj, number, root, times};
+use super::odd::{real_results, table};
+use super::real_primes::RealRader;
+use super::stockham::{Plan, cost};
+
+/// How real lines of an odd length are transformed.
+pub(super) struct RealPlan<T> {
+    pub(super) n: usize,
+    how: How<T>,
+}
+
+enum How<T> {
+    /// A single element.
+    One,
+    Sums(Sums<T>),
+    Rader(RealRader<T>),
+    /// As complex ones.
+    Whole(Plan<T>),
+}
+
+/// Lines of `m` elements each.
+struct Sums<T> {
+    r: usize,
+    m: usize,
+    table: Vec<T>,
+    /// Roots of unity for each element of a line and each line.
+    turns: Vec<T>,
+    plan: Plan<T>,
+    rest: Box<RealPlan<T>>,
+}
+
+/// Where real lines are, and half their spectrum in room for all of it; which way; what results are multiplied by on the way back.
+#[derive(Clone, Copy)]
+pub(super) struct RealWay<T> {
+    pub(super) back: bool,
+    pub(super) real: *mut T,
+    /// From one element to the next.
+    pub(super) step: usize,
+    pub(super) spectrum: Seats<T>,
+    pub(super) factor: T,
+    pub(super) z: *mut T,
+}
+
+/// The smallest prime factor of an odd number.
+fn factor(n: usize) -> usize {
+    (3..).step_by(2).take_while(|r| r * r <= n).find(|&r| n.is_multiple_of(r)).unwrap_or(n)
+}
+
+/// Cycles for each real vector: of sums, as a convolution and as complex ones.
+fn costs(n: usize) -> [f64; 3] {
+    let (r, m) = (factor(n), n / factor(n));
+    let lines = (r - 1) as f64 / (2 * r) as f64;
+    let sums = 8.0 + 0.6 * r as f64 + cost(m) * lines + if m > 1 { real_cost(m) / r as f64 + 3.0 } else { 0.0 };
+    let rader = if m > 1 { f64::INFINITY } else { cost((n - 1) / 2) + 20.0 };
+    [sums, rader, cost(n) + 8.0]
+}
+
+/// Cycles that a transform of an odd length is expected to take for each real vector.
+pub(super) fn real_cost(n: usize) -> f64 {
+    if n == 1 { 4.0 } else { costs(n).into_iter().fold(f64::INFINITY, f64::min) }
+}
+
+impl<T: Number> RealPlan<T> {
+    pub(super) fn new(n: usize) -> RealPlan<T> {
+        if n == 1 {
+            return RealPlan { n, how: How::One };
+        }
+        let [sums, rader, whole] = costs(n);
+        let how = if sums <= rader && sums <= whole {
+            How::Sums(Sums::new(n))
+        } else if rader <= whole {
+            How::Rader(RealRader::new(n))
+        } else {
+            How::Whole(Plan::new(n))
+        };
+        RealPlan { n, how }
+    }
+
+    /// Complex elements of scratch.
+    pub(super) fn scratch(&self) -> usize {
+        match &self.how {
+            How::One => 0,
+            // Sums and differences; all lines; and what a line needs.
+            How::Sums(s) => self.n + s.r + 3 * s.m + s.plan.scratch.max(s.rest.scratch()),
+            How::Rader(r) => r.scratch(),
+            How::Whole(plan) => 3 * self.n + plan.scratch,
+        }
+    }
+
+    /// Transforms lines.
+    ///
+    /// # Safety
+    /// The machine has the instructions; lines, room for a whole spectrum and scratch as asked for are there, and don't overlap.
+    #[inline(always)]
+    pub(super) unsafe fn run<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.how {
+                How::One if way.back => V::load(way.spectrum.re).mul(V::splat(way.factor)).store(way.real),
+                How::One => way.spectrum.put::<V>(0, (V::load(way.real), V::splat(T::default()))),
+                How::Sums(by) if way.back => by.back::<V>(way),
+                How::Sums(by) => by.forward::<V>(way),
+                How::Rader(by) if way.back => by.back::<V>(way),
+                How::Rader(by) => by.forward::<V>(way),
+                How::Whole(plan) => whole::<V>(plan, way),
+            }
+        }
+    }
+}
+
+/// Real lines as complex ones.
+#[inline(always)]
+unsafe fn whole<V: Lane>(plan: &Plan<V::Elem>, way: RealWay<V::Elem>) {
+    let n = plan.n;
+    let (x, y) = (way.z, way.z.wrapping_add(2 * V::LANES * n));
+    let (from, to) = (Seats::buffer::<V>(x), Seats::buffer::<V>(plan.home(x, y)));
+    let z = y.wrapping_add(2 * V::LANES * n);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = V::splat(V::Elem::default());
+        let way_of = |from, to| Way { from, to, x, y, z, finish: Finish::Factor(way.factor) };
+        if way.back {
+            from.put::<V>(0, (V::load(way.spectrum.re), zero));
+            for k in 1..=n / 2 {
+                let a = way.spectrum.get::<V>(k);
+                from.put(k, a);
+                from.put(n - k, conj(a));
+            }
+            V::transform(plan, way_of(from.exchanged(true), to.exchanged(true)));
+            for k in 0..n {
+                V::load(to.re.add(k * to.step)).store(way.real.add(k * way.step));
+            }
+            return;
+        }
+        for k in 0..n {
+            from.put(k, (V::load(way.real.add(k * way.step)), zero));
+        }
+        V::transform(plan, way_of(from, to));
+        for k in 0..=n / 2 {
+            way.spectrum.put(k, to.get::<V>(k));
+        }
+        // The sum of real numbers is real.
+        zero.store(way.spectrum.im);
+    }
+}
+
+impl<T: Number> Sums<T> {
+    fn new(n: usize) -> Sums<T> {
+        let r = factor(n);
+        let m = n / r;
+        let turn = |(p, k): (usize, usize)| <[f64; 2]>::from(root(p * k % n, n)).map(T::from_f64);
+        let turns = (0..m).flat_map(|p| (1..=r / 2).map(move |k| (p, k))).flat_map(turn).collect();
+        Sums { r, m, table: table(r), turns, plan: Plan::new(m), rest: Box::new(RealPlan::new(m)) }
+    }
+
+    /// Where sums and differences are, the real line, complex lines, and what a line needs.
+    #[inline(always)]
+    fn places<V: Lane<Elem = T>>(&self, z: *mut T) -> ([*mut T; 2], *mut T, Seats<T>, [*mut T; 3]) {
+        let (half, l) = (self.r / 2, V::LANES);
+        let real = z.wrapping_add(2 * half * l);
+        let lines = real.wrapping_add(self.m * l);
+        let x = lines.wrapping_add(half * self.m * 2 * l);
+        let [y, rest] = [1, 2].map(|i| x.wrapping_add(i * 2 * self.m * l));
+        ([z, z.wrapping_add(half * l)], real, Seats::buffer::<V>(lines), [x, y, rest])
+    }
+
+    /// Elements of half the spectrum whose mirror images are those of a line.
+    #[inline(always)]
+    fn mirrored(&self) -> impl Iterator<Item = usize> {
+        let (r, end) = (self.r, self.r * self.m / 2 + 1);
+        (0..end).step_by(r).flat_map(move |first| (first + r / 2 + 1).min(end)..(first + r).min(end))
+    }
+
+    #[inline(always)]
+    unsafe fn forward<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+        let (r, m, half, l) = (self.r, self.m, self.r / 2, V::LANES);
+        let ([sums, differences], real, lines, [x, y, z]) = self.places::<V>(way.z);
+        // SAFETY: the caller's promise.
+        unsafe {
+            for p in 0..m {
+                let first = V::load(way.real.add(p * way.step));
+                let mut all = first;
+                for j in 1..=half {
+                    let a = V::load(way.real.add((p + j * m) * way.step));
+                    let b = V::load(way.real.add((p + (r - j) * m) * way.step));
+                    let sum = a.add(b);
+                    sum.store(sums.add((j - 1) * l));
+                    a.sub(b).store(differences.add((j - 1) * l));
+                    all = all.add(sum);
+                }
+                all.store(real.add(p * l));
+                let (from, mut k) = ((sums.cast_const(), differences.cast_const()), 1);
+                let put = Put { lines: if m == 1 { way.spectrum.every(1, 1) } else { lines }, m, half, p };
+                while V::MANY && k + 7 <= half {
+                    put.all(k, real_results::<V, 8>(first, from, half, k, self.table.as_ptr()), &self.turns);
+                    k += 8;
+                }
+                while k + 3 <= half {
+                    put.all(k, real_results::<V, 4>(first, from, half, k, self.table.as_ptr()), &self.turns);
+                    k += 4;
+                }
+                while k <= half {
+                    put.all(k, real_results::<V, 1>(first, from, half, k, self.table.as_ptr()), &self.turns);
+                    k += 1;
+                }
+            }
+            let to = way.spectrum;
+            V::real(&self.rest, RealWay { real, step: l, spectrum: to.every(0, r), z: x, ..way });
+            if m == 1 {
+                return;
+            }
+            for k in 1..=half {
+                let from = lines.every((k - 1) * m, 1);
+                let finish = Finish::Factor(T::from_f64(1.0));
+                V::transform(&self.plan, Way { from, to: to.every(k, r), x, y, z, finish });
+            }
+            // What is left out is a mirror image.
+            for k in self.mirrored() {
+                to.put(k, conj(to.get::<V>(r * m - k)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn back<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+        let (r, m, half, l) = (self.r, self.m, self.r / 2, V::LANES);
+        let ([sums, differences], real, lines, [x, y, z]) = self.places::<V>(way.z);
+        let from = way.spectrum;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let one = T::from_f64(1.0);
+            V::real(&self.rest, RealWay { real, step: l, spectrum: from.every(0, r), z: x, factor: one, ..way });
+            if m > 1 {
+                for k in self.mirrored() {
+                    from.put(r * m - k, conj(from.get::<V>(k)));
+                }
+                for k in 1..=half {
+                    let to = lines.every((k - 1) * m, 1).exchanged(true);
+                    let from = from.every(k, r).exchanged(true);
+                    V::transform(&self.plan, Way { from, to, x, y, z, finish: Finish::Factor(one) });
+                }
+            }
+            let factor = V::splat(way.factor);
+            for p in 0..m {
+                let first = V::load(real.add(p * l));
+                let mut all = first;
+                for k in 1..=half {
+                    let a = if m == 1 { from.get::<V>(k) } else { lines.get::<V>((k - 1) * m + p) };
+                    let w = number(self.turns.as_ptr().add(2 * (p * half + k - 1)));
+                    let a = times(a, conj(w));
+                    let (re, im) = (a.0.add(a.0), a.1.add(a.1));
+                    re.store(sums.add((k - 1) * l));
+                    im.store(differences.add((k - 1) * l));
+                    all = all.add(re);
+                }
+                let put = PutReal { to: way.real.add(p * way.step), step: m * way.step, r, factor };
+                all.mul(factor).store(put.to);
+                let (from, mut j) = ((sums.cast_const(), differences.cast_const()), 1);
+                while V::MANY && j + 7 <= half {
+                    put.all(j, real_results::<V, 8>(first, from, half, j, self.table.as_ptr()));
+                    j += 8;
+                }
+                while j + 3 <= half {
+                    put.all(j, real_results::<V, 4>(first, from, half, j, self.table.as_ptr()));
+                    j += 4;
+                }
+                while j <= half {
+                    put.all(j, real_results::<V, 1>(first, from, half, j, self.table.as_ptr()));
+                    j += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Where results go: element `p` of lines of `m` elements.
+struct Put<T> {
+    lines: Seats<T>,
+    m: usize,
+    half: usize,
+    p: usize,
+}
+
+impl<T: Number> Put<T> {
+    #[inline(always)]
+    unsafe fn all<V: Lane<Elem = T>, const K: usize>(&self, k: usize, results: [(V, V); K], turns: &[T]) {
+        // SAFETY: the caller vouches for the lines.
+        unsafe {
+            for (i, &(even, odd)) in results.iter().enumerate() {
+                let (z, k) = (conj((even, odd)), k + i - 1);
+                let w = number(turns.as_ptr().add(2 * (self.p * self.half + k)));
+                let z = if self.p == 0 { z } else { times(z, w) };
+                self.lines.put(k * self.m + self.p, z);
+            }
+        }
+    }
+}
+
+/// Where real results go.
+struct PutReal<V: Lane> {
+    to: *mut V::Elem,
+    step: usize,
+    r: usize,
+    factor: V,
+}
+
+impl<V: Lane> PutReal<V> {
+    #[inline(always)]
+    unsafe fn all<const K: usize>(&self, j: usize, results: [(V, V); K]) {
+        // SAFETY: the caller vouches for the line.
+        unsafe {
+            for (i, &(even, odd)) in results.iter().enumerate() {
+                even.sub(odd).mul(self.factor).store(self.to.add((j + i) * self.step));
+                even.add(odd).mul(self.factor).store(self.to.add((self.r - j - i) * self.step));
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Long real lines of odd length: columns are real, and half the rows are mirror images of the other half.
+//!
+//! Row `k1` has elements `k1 + n1·k2` of the spectrum. Of those up to half of all `k1`, elements beyond the middle of the spectrum stand for
+//! their mirror images, which no other row has.
+
+use super::bundles::Kind;
+use super::lanes::{Finish, Lane, Seats, Way, conj, times};
+use super::line_ends::Real;
+use super::long_lines::{Columns, Line, LongLines};
+use super::moves::Place;
+use super::real_lines::RealWay;
+use std::ops::Range;
+
+impl<T: Real> LongLines<T> {
+    /// Columns of real lines of odd length, there or back.
+    #[inline(always)]
+    pub(super) unsafe fn real_columns<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
+        let Columns::Real(plan) = &self.matrix.columns else { return };
+        let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
+        let (spectrum, back, half) = (Seats::buffer::<V>(y), self.kind == Kind::Back, n1 / 2 + 1);
+        let plane = if back { line.to.re } else { line.from.re };
+        for unit in units {
+            let at = unit * V::LANES;
+            let place = |element: usize| Place { at, line: 1, element, count: V::LANES.min(n2 - at) };
+            let (real, row) = (place(n2), place(self.row()));
+            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            unsafe {
+                let turns = Seats::buffer::<V>(self.matrix.turns.as_ptr().add(unit * half * 2 * V::LANES).cast_mut());
+                let between = line.between.seats(row);
+                let full = real.count == V::LANES;
+                let (at_real, step) = if full { (plane.at(at), n2) } else { (x, V::LANES) };
+                let way = RealWay { back, real: at_real, step, spectrum, factor: self.factor, z };
+                if back {
+                    for k in 0..half {
+                        spectrum.put(k, times(between.get::<V>(k), conj(turns.get::<V>(k))));
+                    }
+                    V::real(plan, way);
+                    if !full {
+                        V::write(x, V::LANES, plane.at(at), real, n1);
+                    }
+                    continue;
+                }
+                if !full {
+                    V::read(plane.at(at), real, n1, x, V::LANES);
+                }
+                V::real(plan, way);
+                for k in 0..half {
+                    between.put(k, times(spectrum.get::<V>(k), turns.get::<V>(k)));
+                }
+            }
+        }
+    }
+
+    /// Where elements of row `k2` of the spectrum of a real line are, from `first` on: whether backwards, being mirror images.
+    #[inline(always)]
+    fn mirrored(&self, first: usize, count: usize, k2: usize) -> (usize, bool) {
+        let (n1, n2) = self.sides();
+        match k2 <= n2 / 2 {
+            true => (first + n1 * k2, false),
+            false => (n1 - first + n1 * (n2 - 1 - k2) + 1 - count, true),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn real_rows<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
+        let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
+        let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
+        let home = Seats::buffer::<V>(plan.home(x, y));
+        for unit in units {
+            let first = unit * V::LANES;
+            let count = V::LANES.min(n1 / 2 + 1 - first);
+            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            unsafe {
+                self.turn_rows::<V>(first, count, line);
+                let finish = Finish::Factor(T::from_f64(1.0));
+                V::transform(plan, Way { from: own, to: home, x, y, z, finish });
+                for k2 in 0..n2 {
+                    let (at, backwards) = self.mirrored(first, count, k2);
+                    let mut element = home.get::<V>(k2);
+                    if backwards {
+                        element = conj((element.0.reversed(count), element.1.reversed(count)));
+                    }
+                    element.0.store_first(line.to.re.at(at), count);
+                    element.1.store_first(line.to.im.at(at), count);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn back_rows<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
+        let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
+        let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
+        let home = Seats::buffer::<V>(plan.home(x, y));
+        for unit in units {
+            let first = unit * V::LANES;
+            let count = V::LANES.min(n1 / 2 + 1 - first);
+            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            unsafe {
+                for k2 in 0..n2 {
+                    let (at, backwards) = self.mirrored(first, count, k2);
+                    let re = V::load_first(line.from.re.at(at), count);
+                    let im = V::load_first(line.from.im.at(at), count);
+                    let element = if backwards { conj((re.reversed(count), im.reversed(count))) } else { (re, im) };
+                    own.put(k2, element);
+                }
+                if first == 0 {
+                    // What a real signal's spectrum can't hold is ignored.
+                    *own.im = T::default();
+                }
+                let finish = Finish::Factor(T::from_f64(1.0));
+                let (from, to) = (own.exchanged(true), home.exchanged(true));
+                V::transform(plan, Way { from, to, x, y, z, finish });
+                let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
+                V::write(home.re, home.step, line.between.re.at(place.at), place, n2);
+                V::write(home.im, home.step, line.between.im.at(place.at), place, n2);
+            }
+        }
+    }
+}
