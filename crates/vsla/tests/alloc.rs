@@ -12,10 +12,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[track_caller]
 fn quiet(what: &str, mut f: impl FnMut()) {
-    // Threads of the pool may begin their first share late; what they set up once is not a run's.
-    for _ in 0..200 {
-        f();
-    }
+    f();
     let before = calls();
     for _ in 0..20 {
         f();

@@ -110,6 +110,8 @@ struct Shared {
     lock: Mutex<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     taken: Taken,
+    /// Workers that have begun to live.
+    alive: AtomicUsize,
     job: UnsafeCell<Option<Published>>,
 }
 
@@ -150,6 +152,7 @@ impl Pool {
             done: Condvar::new(),
             lock: Mutex::new(()),
             panic: Mutex::new(None),
+            alive: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
         });
         let mut workers = Vec::new();
@@ -162,6 +165,10 @@ impl Pool {
                 Ok(handle) => workers.push(Worker { flags, handle: Some(handle) }),
                 Err(_) => break,
             }
+        }
+        // What a thread allocates as it begins belongs to the pool, not to the first program that runs.
+        while shared.alive.load(Acquire) < workers.len() {
+            thread::yield_now();
         }
         Pool { shared, workers }
     }
@@ -258,6 +265,7 @@ impl Shared {
     fn work(&self, index: usize, flags: &Flags) {
         let _denormals = self.denormals.here();
         flags.placement.here();
+        self.alive.fetch_add(1, Release);
         let mut seen = 0;
         while let Some(ticket) = self.next_ticket(seen, flags) {
             seen = ticket;
