@@ -72,39 +72,41 @@ pub(super) struct Phased {
     isa: Isa,
 }
 
-/// Writes `n` elements of a line, one of each phase after the other; zeros where there is none.
+/// Writes `n` elements of a line, one of each of two phases after the other.
 ///
 /// # Safety
 /// `to` is good for as many, and phases for as many as are theirs.
-#[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 #[inline(always)]
-unsafe fn interleaved<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
+unsafe fn paired<T: Copy>(even: *const T, odd: *const T, to: *mut T, n: usize) {
     const LANES: usize = 8;
-    // Vectors are put together from two; of more phases, each is written by itself.
-    let whole = if D == 2 { n / (D * LANES) * LANES } else { 0 };
+    let (both, rest) = (n / 2, n % 2);
+    let whole = both / LANES * LANES;
     // SAFETY: the caller's promise.
     unsafe {
         for i in (0..whole).step_by(LANES) {
-            let mut own = [[T::default(); LANES]; D];
-            for r in 0..D {
-                if let Some(p) = phases[r] {
-                    own[r] = p.add(i).cast::<[T; LANES]>().read_unaligned();
-                }
-            }
-            let mut all = [[T::default(); D]; LANES];
-            for k in 0..LANES {
-                for r in 0..D {
-                    all[k][r] = own[r][k];
-                }
-            }
-            to.add(D * i).cast::<[[T; D]; LANES]>().write_unaligned(all);
+            let (a, b) = (even.add(i).cast::<[T; LANES]>().read(), odd.add(i).cast::<[T; LANES]>().read());
+            to.add(2 * i).cast::<[[T; 2]; LANES]>().write(std::array::from_fn(|k| [a[k], b[k]]));
         }
-        let full = n / D;
-        for r in 0..D {
-            let end = full + usize::from(r < n - D * full);
-            match phases[r] {
-                Some(p) => (whole..end).for_each(|q| *to.add(D * q + r) = *p.add(q)),
-                None => (whole..end).for_each(|q| *to.add(D * q + r) = T::default()),
+        (whole..both).for_each(|i| to.add(2 * i).cast::<[T; 2]>().write([*even.add(i), *odd.add(i)]));
+        if rest == 1 {
+            *to.add(n - 1) = *even.add(both);
+        }
+    }
+}
+
+/// Writes `n` elements of a line phase by phase; zeros where there is none.
+///
+/// # Safety
+/// As for [`paired`].
+#[inline(always)]
+unsafe fn interleaved<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
+    for (r, phase) in phases.into_iter().enumerate() {
+        let own = n / D + usize::from(r < n % D);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match phase {
+                Some(p) => (0..own).for_each(|q| *to.add(D * q + r) = *p.add(q)),
+                None => (0..own).for_each(|q| *to.add(D * q + r) = T::default()),
             }
         }
     }
@@ -256,6 +258,7 @@ impl Phased {
                 match d1 {
                     _ if !(0..d1).any(there) => std::slice::from_raw_parts_mut(to, cols).fill(T::default()),
                     1 => std::ptr::copy_nonoverlapping(phase(0), to, cols),
+                    2 if there(0) && there(1) => paired(phase(0), phase(1), to, cols),
                     2 => interleaved([0, 1].map(whole), to, cols),
                     3 => interleaved([0, 1, 2].map(whole), to, cols),
                     4 => interleaved([0, 1, 2, 3].map(whole), to, cols),
