@@ -27,6 +27,15 @@ pub(super) const SECOND_CACHE: usize = 1 << 20;
 /// Bytes after which the first cache keeps lines in the same place, or nearly.
 const SAME_PLACE: usize = 2048;
 
+/// How much slower passes are over lines of a length in vectors of so many bytes if both buffers are not in the second cache.
+pub(super) fn slower(n: usize, vector: usize) -> f64 {
+    match 4 * n * vector {
+        0..=SECOND_CACHE => 1.0,
+        bytes if bytes < 2 * SECOND_CACHE => 1.4,
+        _ => 2.5,
+    }
+}
+
 /// A step over one axis.
 pub(super) struct Step<T> {
     pub(super) kind: Kind,
@@ -101,12 +110,7 @@ impl<T: Number> Step<T> {
             _ if real.is_multiple_of(2) => (real / 2, cost(real / 2) + 36.0),
             _ => (real, real_cost(real) + 18.0),
         };
-        // Both buffers are in the second cache, or they aren't.
-        let mut slower = match 4 * n * lanes * size_of::<T>() {
-            0..SECOND_CACHE => 1.0,
-            bytes if bytes < 2 * SECOND_CACHE => 1.4,
-            _ => 2.5,
-        };
+        let mut slower = slower(n, lanes * size_of::<T>());
         // Lines of a bundle that all begin in the same part of the first cache.
         if lines.inner == 1 && (real * size_of::<T>()).is_multiple_of(SAME_PLACE) {
             slower *= 1.5;

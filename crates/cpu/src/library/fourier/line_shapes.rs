@@ -1,14 +1,12 @@
 //! Which matrix a long line is, by the cycles that its columns and rows are expected to take.
 
-use super::bundles::Kind;
+use super::bundles::{Kind, slower};
 use super::real_lines::real_cost;
 use super::stockham::cost;
 use crate::thresholds::Threshold;
 
 /// Elements of a complex line, at least.
 const LEAST: usize = 64;
-/// And at most: the roots of longer ones take long to compute, and much memory.
-const MOST: usize = 1 << 22;
 
 pub(super) const THRESHOLDS: &[Threshold] =
     &[Threshold::new("fourier.matrix", LEAST, "elements of a complex line along memory: from here it may be a matrix")];
@@ -21,14 +19,18 @@ pub(super) struct Shape {
     cycles: f64,
 }
 
-/// The best matrix of a length; `real` if its columns are.
+/// Bytes of the widest vector.
+const VECTOR: usize = 64;
+
+/// The best matrix of a length, of equally good ones that with the nearest sides; `real` if its columns are.
 fn matrix(n: usize, lanes: usize, real: bool) -> Shape {
     let one = Shape { n1: 1, n2: n, cycles: f64::INFINITY };
-    let pairs = (2..=n.isqrt()).filter(|m| n.is_multiple_of(*m)).flat_map(|m| [(m, n / m), (n / m, m)]);
+    let pairs = (2..=n.isqrt()).rev().filter(|m| n.is_multiple_of(*m)).flat_map(|m| [(m, n / m), (n / m, m)]);
     let shape = |(n1, n2): (usize, usize)| {
         let (columns, rows) = if real { (real_cost(n1) + 10.0, n1 / 2 + 1) } else { (cost(n1) + 10.0, n1) };
-        let columns = (n2.div_ceil(lanes) * n1) as f64 * columns;
-        Shape { n1, n2, cycles: columns + (rows.div_ceil(lanes) * n2) as f64 * (cost(n2) + 18.0) }
+        let columns = (n2.div_ceil(lanes) * n1) as f64 * columns * slower(n1, VECTOR);
+        let rows = (rows.div_ceil(lanes) * n2) as f64 * (cost(n2) + 18.0) * slower(n2, VECTOR);
+        Shape { n1, n2, cycles: columns + rows }
     };
     pairs.map(shape).fold(one, |best, s| if s.cycles < best.cycles { s } else { best })
 }
@@ -64,7 +66,7 @@ pub(super) fn choose(kind: Kind, n: usize, lanes: usize) -> Option<Choice> {
     let complex = matches!(kind, Kind::Complex { .. });
     let odd = !complex && !n.is_multiple_of(2);
     let length = if complex || odd { n } else { n / 2 };
-    if !(LEAST..=MOST).contains(&length) {
+    if length < LEAST {
         return None;
     }
     let halves = if complex { 0.0 } else { 20.0 * (length / lanes) as f64 };
@@ -72,4 +74,22 @@ pub(super) fn choose(kind: Kind, n: usize, lanes: usize) -> Option<Choice> {
     let chirp = chirp_matrix(length, lanes);
     let (shape, is_chirp) = if whole.cycles <= chirp.cycles { (whole, false) } else { (chirp, true) };
     Some(Choice { length, shape, real: odd && !is_chirp, chirp: is_chirp, cycles: shape.cycles + halves + 200.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_matrices_of_near_sides() {
+        for n in [1 << 16, 1 << 20, 1 << 22, 1 << 23, 1 << 24, 10_000_000, 9_999_999, 5_000_011] {
+            for kind in [Kind::Complex { inverse: false }, Kind::Real, Kind::Back] {
+                let Shape { n1, n2, .. } = choose(kind, n, 16).unwrap().shape;
+                // Buffers for each lane of a whole line would take much more memory than the line.
+                assert!(n1.max(n2) <= 8192, "{n}: {n1} by {n2}");
+            }
+        }
+        let even = choose(Kind::Complex { inverse: true }, 1 << 20, 16).unwrap().shape;
+        assert!(even.n1.max(even.n2) <= 4 * even.n1.min(even.n2), "{} by {}", even.n1, even.n2);
+    }
 }
