@@ -111,6 +111,7 @@ const fn short<T>() -> usize {
 impl<T: Element, F: Fold<T>> Running<T, F> {
     /// Whether lines have lanes: of integers, and of floats that are converted for it. Extrema of f32 wait longer for what a NaN needs than vectors
     /// save, and few elements of eight bytes fit in one.
+    #[cfg(target_arch = "x86_64")]
     const LANES: bool = size_of::<T>() < 8 && (T::IS_INT || size_of::<F::State>() > size_of::<T>());
 
     /// Lines side by side, a strip of them at a time.

@@ -16,7 +16,6 @@ pub(super) type Walk = unsafe fn((Raw<u16>, Raw<u16>), [usize; EIGHT], usize, bo
 
 /// The walks that fold alone, and that write every result.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only vectors of x86-64 are known"))]
 pub(super) struct Walks {
     pub(super) fold: Walk,
     pub(super) scan: Walk,
