@@ -230,6 +230,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("LANES", "lanes of a vector of 128 bits"),
     ("SECOND_CACHE", "a figure of the model that chooses between bundles and matrices; lengths decide as much"),
     ("SAME_PLACE", "a figure of that model, too"),
+    ("VECTOR", "bytes of the widest vector, by which that model counts"),
     ("TOGETHER", "bundles that are read at once from `fourier.pages` on"),
     ("SHARED", "how threads share lines; each is computed alike"),
     ("FEW_BUNDLES", "bundles for each thread; lines of narrower ones have the same bits"),
