@@ -13,7 +13,7 @@ use ir::{DType, Graph, Literal, Scalar, Type};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The CPU's, so that files say what users see.
+/// The CPU's, so that files say what users see, but for `abreast`: rows in files are few, and would all have lanes.
 static TARGET: Target = Target {
     name: "plain",
     dtypes: &DType::ALL,
