@@ -161,12 +161,14 @@ pub(crate) trait HasKernels: HasGemv {
 #[inline(always)]
 unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(t: &Tile<V::Elem>) {
     let last = t.cols - (N - 1) * V::LANES;
-    let whole = t.b_padded || last == V::LANES;
     // SAFETY: the caller vouches for the pointers; only the first `last` lanes of the last vector
     // are touched where memory ends there.
     unsafe {
         ask_for::<V, R, N>(t);
-        let acc = if whole {
+        // One piece of code where a mask costs nothing.
+        let acc = if V::MASKS {
+            products::<V, R, N, ADJACENT, false>(t, last)
+        } else if t.b_padded || last == V::LANES {
             products::<V, R, N, ADJACENT, true>(t, last)
         } else {
             products::<V, R, N, ADJACENT, false>(t, last)
@@ -180,8 +182,10 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
 pub(super) unsafe fn ask_for<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>) {
     for i in 0..R {
         let c = t.c.wrapping_offset(i as isize * t.c_row);
-        // SAFETY: what is asked for need not be there.
-        (0..N).for_each(|j| unsafe { V::prefetch(c.wrapping_add(j * V::LANES)) });
+        for j in 0..N {
+            // SAFETY: what is asked for need not be there.
+            unsafe { V::prefetch(c.wrapping_add(j * V::LANES)) };
+        }
     }
 }
 
@@ -192,10 +196,10 @@ pub(super) unsafe fn store<V: Vector, const R: usize, const N: usize>(t: &Tile<V
     // SAFETY: the caller vouches for C; only the first `last` lanes of the last vector are touched.
     unsafe {
         let alpha = V::splat(t.alpha);
-        for (i, row) in acc.iter().enumerate() {
+        for i in 0..R {
             let c = t.c.offset(i as isize * t.c_row);
-            for (j, &acc) in row.iter().enumerate() {
-                let c = c.add(j * V::LANES);
+            for j in 0..N {
+                let (acc, c) = (acc[i][j], c.add(j * V::LANES));
                 if j + 1 < N || last == V::LANES {
                     let out = if t.add { acc.mul_add(alpha, V::load(c)) } else { acc.mul(alpha) };
                     out.store(c);
@@ -234,16 +238,24 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
             }
             if let Some(shift) = V::BIAS {
                 let shift = V::splat(shift);
-                (0..N).for_each(|j| bias[j] = shift.dot_add(bv[j], bias[j]));
+                for j in 0..N {
+                    bias[j] = shift.dot_add(bv[j], bias[j]);
+                }
             }
-            (0..N).for_each(|j| V::prefetch_l2(ahead.wrapping_add(j * V::LANES)));
+            for j in 0..N {
+                V::prefetch_l2(ahead.wrapping_add(j * V::LANES));
+            }
             ahead = ahead.wrapping_offset(t.ahead_k);
             a = a.wrapping_offset(t.a_k);
             b = b.wrapping_offset(t.b_k);
         }
         if V::BIAS.is_some() {
             let minus = V::splat(V::Elem::from_f64(-1.0));
-            acc.iter_mut().for_each(|row| (0..N).for_each(|j| row[j] = bias[j].mul_add(minus, row[j])));
+            for i in 0..R {
+                for j in 0..N {
+                    acc[i][j] = bias[j].mul_add(minus, acc[i][j]);
+                }
+            }
         }
         acc
     }

@@ -147,6 +147,8 @@ pub(crate) trait Vector: Copy {
         // SAFETY: the caller's promise is the same.
         unsafe { self.mul_add(b, c) }
     }
+    /// Whether the first lanes are loaded as quickly as all of them.
+    const MASKS: bool = false;
     /// What was added to every packed element of the left operand, if anything: its product with B is subtracted.
     const BIAS: Option<Self::Elem> = None;
     unsafe fn mul(self, b: Self) -> Self;
@@ -218,6 +220,17 @@ pub(crate) trait Load<S: Copy + Default>: Vector {
 #[cfg_attr(all(target_arch = "aarch64", not(test)), expect(dead_code, reason = "every machine has vectors"))]
 pub(crate) struct Lanes<T, const N: usize>(pub(crate) [T; N]);
 
+impl<T: Copy, const N: usize> Lanes<T, N> {
+    /// Each lane by itself. A plain loop: `array::from_fn` is ten times the code to compile.
+    #[inline(always)]
+    pub(crate) fn each(mut self, f: impl Fn(usize, T) -> T) -> Self {
+        for i in 0..N {
+            self.0[i] = f(i, self.0[i]);
+        }
+        self
+    }
+}
+
 impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     type Elem = T;
     const LANES: usize = N;
@@ -250,15 +263,15 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
     #[inline(always)]
     unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-        Lanes(std::array::from_fn(|i| self.0[i].mul_add(b.0[i], c.0[i])))
+        self.each(|i, x| x.mul_add(b.0[i], c.0[i]))
     }
     #[inline(always)]
     unsafe fn mul(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(|i| self.0[i].mul(b.0[i])))
+        self.each(|i, x| x.mul(b.0[i]))
     }
     #[inline(always)]
     unsafe fn add(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(|i| self.0[i].add(b.0[i])))
+        self.each(|i, x| x.add(b.0[i]))
     }
 }
 

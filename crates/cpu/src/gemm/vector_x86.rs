@@ -18,6 +18,8 @@ macro_rules! vector {
         impl Vector for $v {
             type Elem = $t;
             const LANES: usize = $lanes;
+            // AVX-512 has masks.
+            const MASKS: bool = size_of::<$v>() == 64;
 
             #[inline(always)]
             unsafe fn splat(x: $t) -> Self {
@@ -262,6 +264,7 @@ macro_rules! grouped {
         impl Vector for $name {
             type Elem = $t;
             const LANES: usize = <$inner as Vector>::LANES; // the inner one's `$lanes`
+            const MASKS: bool = <$inner as Vector>::MASKS;
             const BIAS: Option<$t> = $bias;
 
             #[inline(always)]

@@ -24,35 +24,35 @@ pub(super) trait Wide: Vector<Elem = f32> {
 impl<const N: usize> Wide for Lanes<f32, N> {
     #[inline(always)]
     unsafe fn sub(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(|i| self.0[i] - b.0[i]))
+        self.each(|i, x| x - b.0[i])
     }
     #[inline(always)]
     unsafe fn div(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(|i| self.0[i] / b.0[i]))
+        self.each(|i, x| x / b.0[i])
     }
     #[inline(always)]
     unsafe fn max(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }))
+        self.each(|i, x| if x > b.0[i] { x } else { b.0[i] })
     }
     #[inline(always)]
     unsafe fn min(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(|i| if self.0[i] < b.0[i] { self.0[i] } else { b.0[i] }))
+        self.each(|i, x| if x < b.0[i] { x } else { b.0[i] })
     }
     #[inline(always)]
     unsafe fn select_lt(a: Self, b: Self, yes: Self, no: Self) -> Self {
-        Lanes(std::array::from_fn(|i| if a.0[i] < b.0[i] { yes.0[i] } else { no.0[i] }))
+        a.each(|i, x| if x < b.0[i] { yes.0[i] } else { no.0[i] })
     }
     #[inline(always)]
     unsafe fn round(self) -> Self {
-        Lanes(self.0.map(f32::round_ties_even))
+        self.each(|_, x| x.round_ties_even())
     }
     #[inline(always)]
     unsafe fn times_pow2(self, n: Self) -> Self {
         let pow2 = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
-        Lanes(std::array::from_fn(|i| {
+        self.each(|i, x| {
             let n = n.0[i] as i32;
-            self.0[i] * pow2(n >> 1) * pow2(n - (n >> 1))
-        }))
+            x * pow2(n >> 1) * pow2(n - (n >> 1))
+        })
     }
 }
 

@@ -11,7 +11,7 @@
 use super::super::{Machine, Pointers, Raw, Routine};
 use super::Geometry;
 use super::blocked::{DEPTH, POSITIONS};
-use super::micro::{Micros, Windowed};
+use super::micro::{Windowed, Windows};
 use super::planes::{Line, Planes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels};
@@ -61,7 +61,7 @@ struct Places {
 pub(super) struct Direct {
     g: Geometry,
     kernels: &'static Kernels<f32>,
-    micros: &'static Micros,
+    micros: &'static Windows,
     planes: Planes,
     /// Windows are read in the input itself.
     in_place: bool,
@@ -185,7 +185,7 @@ fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usiz
 
 /// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
 pub(super) fn suits([lines, cols]: [usize; 2], window: usize, outs: usize, isa: Isa) -> bool {
-    let lanes = Micros::of(isa).lanes;
+    let lanes = Windows::of(isa).lanes;
     // Without padding lines are one.
     let (lines, cols) = if window == 1 { (1, lines * cols) } else { (lines, cols) };
     let width = cols + window - 1;
@@ -214,8 +214,8 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let kernels = f32::kernels(machine.isa, DType::F32);
     let micros = match pairs {
         #[cfg(target_arch = "x86_64")]
-        true => Micros::pairs(),
-        _ => Micros::of(machine.isa),
+        true => Windows::pairs(),
+        _ => Windows::of(machine.isa),
     };
     let lanes = micros.lanes;
     let features = if pairs { g.features.div_ceil(2) } else { g.features };
@@ -396,7 +396,7 @@ impl Direct {
     ) {
         const AREA: usize = 12 * 2 * 16;
         let (g, lanes) = (&self.g, self.micros.lanes);
-        let micro = self.micros.windowed(rows, pair.len(), self.halves);
+        let micro = self.micros.micro(rows, pair.len(), self.halves);
         let place = |j: usize| &pair[j.min(pair.len() - 1)];
         // SAFETY: the caller vouches for the operands; offsets and places are inside the planes.
         unsafe {

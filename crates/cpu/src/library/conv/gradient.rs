@@ -10,7 +10,7 @@
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
 use super::depthwise::GRADIENTS;
-use super::micro::{Gathered, Micros};
+use super::micro::{Gathered, Gathers, Windows};
 use super::planes::{Line, Planes};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels};
@@ -41,7 +41,7 @@ impl Item {
 
 pub(super) struct Gradient {
     g: Geometry,
-    micros: &'static Micros,
+    micros: &'static Gathers,
     kernels: &'static Kernels<f32>,
     down: Line,
     across: Line,
@@ -77,8 +77,8 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Gradient> {
         *line = Line { base: a.base, low: a.low, step, hop, along: a.window, across: a.count };
     }
     let [down, across] = lines;
-    let micros = Micros::narrow(machine.isa, g.outs);
-    let narrow = micros.lanes < Micros::of(machine.isa).lanes;
+    let micros = Gathers::of(machine.isa, g.outs);
+    let narrow = micros.lanes < Windows::of(machine.isa).lanes;
     let kernels = f32::kernels(if narrow { Isa::Avx2 } else { machine.isa }, DType::F32);
     // Neighbours are read one by one, so a step needs no parts.
     let whole = |l: Line| Line { step: 1, hop: 1, along: l.padded(), across: 1, ..l };
@@ -211,7 +211,7 @@ impl Gradient {
         let skipped = item.lines.start * self.down.step * self.width + item.cols.start * self.across.step;
         // SAFETY: the caller vouches for the planes of the item's images, its cotangents and the sum.
         unsafe {
-            self.micros.gathered(rows, vectors)(&Gathered {
+            self.micros.micro(rows, vectors)(&Gathered {
                 a: images.add(skipped),
                 offsets: self.offsets.as_ptr().add(first),
                 sizes: [item.images.len(), lines, cols],

@@ -48,52 +48,62 @@ pub(super) struct Gathered {
     pub(super) add: bool,
 }
 
-type Window = unsafe fn(&Windowed);
-type Gather = unsafe fn(&Gathered);
+pub(super) type Window = unsafe fn(&Windowed);
+pub(super) type Gather = unsafe fn(&Gathered);
 
 /// The tiles of an instruction set.
-pub(super) struct Micros {
+pub(super) struct Micros<F: 'static> {
     pub(super) rows: usize,
     pub(super) lanes: usize,
-    /// By rows − 1, then vectors − 1, then whether vectors are halves of two places.
-    windowed: [[[Window; 2]; MAX_NV]; MAX_MR],
-    gathered: [[Gather; MAX_NV]; MAX_MR],
+    /// By rows − 1.
+    of_rows: [F; MAX_MR],
 }
 
-impl Micros {
-    pub(super) fn windowed(&self, rows: usize, vectors: usize, halves: bool) -> Window {
-        self.windowed[rows - 1][vectors - 1][usize::from(halves)]
-    }
+/// By vectors − 1, then whether vectors are halves of two places.
+pub(super) type Windows = Micros<[[Window; 2]; MAX_NV]>;
+/// By vectors − 1.
+pub(super) type Gathers = Micros<[Gather; MAX_NV]>;
 
-    pub(super) fn gathered(&self, rows: usize, vectors: usize) -> Gather {
-        self.gathered[rows - 1][vectors - 1]
+impl Windows {
+    pub(super) fn micro(&self, rows: usize, vectors: usize, halves: bool) -> Window {
+        self.of_rows[rows - 1][vectors - 1][usize::from(halves)]
     }
 
     /// The widest of an instruction set.
-    pub(super) fn of(isa: Isa) -> &'static Micros {
+    pub(super) fn of(isa: Isa) -> &'static Windows {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => &x86::avx512::MICROS,
+            Isa::Avx512 => &x86::avx512::WINDOWS,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => &x86::avx2::MICROS,
-            _ => &portable::MICROS,
+            Isa::Avx2 => &x86::avx2::WINDOWS,
+            _ => &portable::WINDOWS,
         }
     }
 
     /// Those of which an element is two of bf16.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn pairs() -> &'static Micros {
-        &x86::avx512_pairs::MICROS
+    pub(super) fn pairs() -> &'static Windows {
+        &x86::avx512_pairs::WINDOWS
+    }
+}
+
+impl Gathers {
+    pub(super) fn micro(&self, rows: usize, vectors: usize) -> Gather {
+        self.of_rows[rows - 1][vectors - 1]
     }
 
     /// Those for rows of at most so many features: narrow vectors waste fewer lanes.
-    pub(super) fn narrow(isa: Isa, features: usize) -> &'static Micros {
+    pub(super) fn of(isa: Isa, features: usize) -> &'static Gathers {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if features <= <std::arch::x86_64::__m256 as Vector>::LANES => &x86::avx512_half::MICROS,
+            Isa::Avx512 if features <= <std::arch::x86_64::__m256 as Vector>::LANES => &x86::avx512_half::GATHERS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &x86::avx512::GATHERS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &x86::avx2::GATHERS,
             _ => {
                 let _ = features;
-                Micros::of(isa)
+                &portable::GATHERS
             }
         }
     }
@@ -142,7 +152,10 @@ unsafe fn windowed<V: Vector<Elem = f32>, const R: usize, const N: usize, const 
 unsafe fn gathered<V: Vector<Elem = f32>, const R: usize, const N: usize>(t: &Gathered) {
     // SAFETY: the caller vouches for rows and cotangents of all images, and for the sums.
     unsafe {
-        let offsets: [usize; R] = std::array::from_fn(|i| *t.offsets.add(i) as usize);
+        let mut offsets = [0; R];
+        for i in 0..R {
+            offsets[i] = *t.offsets.add(i) as usize;
+        }
         let mut acc = [[V::splat(0.0); N]; R];
         for image in 0..t.sizes[0] {
             let mut b = t.b.add(image * t.b_image);
@@ -176,49 +189,71 @@ unsafe fn gathered<V: Vector<Elem = f32>, const R: usize, const N: usize>(t: &Ga
 
 /// The tiles of every height; those above `$rows` repeat the tallest and are never asked for.
 macro_rules! micros {
-    ($name:ident, $v:ty, $rows:expr $(, $feature:literal)?) => {
-        micros!($name, $v, $rows, ($($feature)?), 1 2 3 4 5 6 7 8 9 10 11 12);
+    ($kind:ident, $v:ty, $rows:expr $(, $feature:literal)?) => {
+        micros!($kind, $v, $rows, ($($feature)?), 1 2 3 4 5 6 7 8 9 10 11 12);
     };
-    ($name:ident, $v:ty, $rows:expr, ($($feature:literal)?), $($r:literal)*) => {
-        pub(super) mod $name {
-            use super::*;
-
-            $(#[target_feature(enable = $feature)])?
-            unsafe fn window<const R: usize, const N: usize, const HALVES: bool>(t: &Windowed) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { windowed::<$v, R, N, HALVES>(t) }
-            }
-
-            $(#[target_feature(enable = $feature)])?
-            unsafe fn gather<const R: usize, const N: usize>(t: &Gathered) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { gathered::<$v, R, N>(t) }
-            }
-
-            pub(in super::super) static MICROS: Micros = Micros {
-                rows: $rows,
-                lanes: <$v as Vector>::LANES,
-                windowed: [$([
-                    [window::<{ if $r < $rows { $r } else { $rows } }, 1, false>, window::<{ if $r < $rows { $r } else { $rows } }, 1, true>],
-                    [window::<{ if $r < $rows { $r } else { $rows } }, 2, false>, window::<{ if $r < $rows { $r } else { $rows } }, 2, true>],
-                ]),*],
-                gathered: [$([
-                    gather::<{ if $r < $rows { $r } else { $rows } }, 1>, gather::<{ if $r < $rows { $r } else { $rows } }, 2>,
-                ]),*],
-            };
+    (windows, $v:ty, $rows:expr, ($($feature:literal)?), $($r:literal)*) => {
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn window<const R: usize, const N: usize, const HALVES: bool>(t: &Windowed) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { windowed::<$v, R, N, HALVES>(t) }
         }
+
+        pub(in crate::library::conv) static WINDOWS: Windows = Micros {
+            rows: $rows,
+            lanes: <$v as Vector>::LANES,
+            of_rows: [$([
+                [window::<{ if $r < $rows { $r } else { $rows } }, 1, false>, window::<{ if $r < $rows { $r } else { $rows } }, 1, true>],
+                [window::<{ if $r < $rows { $r } else { $rows } }, 2, false>, window::<{ if $r < $rows { $r } else { $rows } }, 2, true>],
+            ]),*],
+        };
+    };
+    (gathers, $v:ty, $rows:expr, ($($feature:literal)?), $($r:literal)*) => {
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn gather<const R: usize, const N: usize>(t: &Gathered) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { gathered::<$v, R, N>(t) }
+        }
+
+        pub(in crate::library::conv) static GATHERS: Gathers = Micros {
+            rows: $rows,
+            lanes: <$v as Vector>::LANES,
+            of_rows: [$([
+                gather::<{ if $r < $rows { $r } else { $rows } }, 1>, gather::<{ if $r < $rows { $r } else { $rows } }, 2>,
+            ]),*],
+        };
     };
 }
 
-micros!(portable, Plain32, PLAIN_ROWS);
+mod portable {
+    use super::*;
+    micros!(windows, Plain32, PLAIN_ROWS);
+    micros!(gathers, Plain32, PLAIN_ROWS);
+}
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::*;
     use crate::gemm::vector_x86::Pairs;
     use std::arch::x86_64::{__m256, __m512};
-    micros!(avx2, __m256, 6, "avx2,fma");
-    micros!(avx512, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw,fma");
-    micros!(avx512_pairs, Pairs, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16");
-    micros!(avx512_half, __m256, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma");
+
+    pub(super) mod avx2 {
+        use super::*;
+        micros!(windows, __m256, 6, "avx2,fma");
+        micros!(gathers, __m256, 6, "avx2,fma");
+    }
+    pub(super) mod avx512 {
+        use super::*;
+        micros!(windows, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw,fma");
+        micros!(gathers, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw,fma");
+    }
+    pub(super) mod avx512_pairs {
+        use super::*;
+        micros!(windows, Pairs, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16");
+    }
+    /// More registers than AVX2 has.
+    pub(super) mod avx512_half {
+        use super::*;
+        micros!(gathers, __m256, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma");
+    }
 }

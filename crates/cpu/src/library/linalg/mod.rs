@@ -289,21 +289,13 @@ impl<T: Real> Factorisation<T> {
         // SAFETY: by the caller's promise; the machine has the instructions of its set.
         unsafe {
             match self.isa {
+                // What gains by longer vectors (products, reflections, lines) asks for them itself.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => self.one_avx512(matrix, work),
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => self.one_avx2(matrix, work),
+                Isa::Avx2 | Isa::Avx512 => self.one_avx2(matrix, work),
                 _ if PORTABLE => self.one_inline(matrix, work),
                 _ => unreachable!("such a machine's are the interpreter's"),
             }
         }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512vl,avx512dq,fma")]
-    unsafe fn one_avx512(&self, matrix: Matrix<'_>, work: &mut [T]) {
-        // SAFETY: by the caller's promise.
-        unsafe { self.one_inline(matrix, work) }
     }
 
     #[cfg(target_arch = "x86_64")]
