@@ -117,10 +117,12 @@ trait Combine<T> {
     const PICKS: bool;
     const FREE: bool;
     fn apply(old: T, new: T) -> T;
+    /// Whether the old one is picked.
+    fn keeps(old: T, new: T) -> bool;
 }
 
 macro_rules! combines {
-    ($($name:ident, $free:expr, $often:expr, $picks:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
+    ($($name:ident, $free:expr, $often:expr, $picks:expr, ($a:ident, $b:ident) => $e:expr, $keeps:expr);*) => {$(
         struct $name;
         impl<T: Element> Combine<T> for $name {
             const OFTEN: bool = $often;
@@ -130,16 +132,20 @@ macro_rules! combines {
             fn apply($a: T, $b: T) -> T {
                 $e
             }
+            #[inline(always)]
+            fn keeps($a: T, $b: T) -> bool {
+                let _ = ($a, $b);
+                $keeps
+            }
         }
     )*};
 }
-// Nobody foresees which of two is picked.
 combines!(
-    Set, false, true, false, (_a, b) => b;
-    Add, true, size_of::<T>() >= 4, false, (a, b) => a.add(b);
-    Mul, true, false, false, (a, b) => a.mul(b);
-    Min, true, size_of::<T>() >= 4, true, (a, b) => select_unpredictable(a.is_nan() | a.less(b), a, b);
-    Max, true, size_of::<T>() >= 4, true, (a, b) => select_unpredictable(a.is_nan() | b.less(a), a, b)
+    Set, false, true, false, (_a, b) => b, false;
+    Add, true, size_of::<T>() >= 4, false, (a, b) => a.add(b), false;
+    Mul, true, false, false, (a, b) => a.mul(b), false;
+    Min, true, size_of::<T>() >= 4, true, (a, b) => a.smaller(b), a.is_nan() | a.less(b);
+    Max, true, size_of::<T>() >= 4, true, (a, b) => a.larger(b), a.is_nan() | b.less(a)
 );
 
 /// The same place, which the compiler doesn't know for it: told that what is there stays where an extremum is no new one, it would write
@@ -157,6 +163,20 @@ fn unknown<T>(p: *mut T) -> *mut T {
     p
 }
 
+/// Picks one of two by their bits: which it is can't be foreseen, and of integers none is a branch.
+///
+/// # Safety
+/// Both are good for an element, which has as many bytes as its bits.
+#[inline(always)]
+unsafe fn pick<T: Element, C: Combine<T>, Bits: Copy>(y: *mut T, update: *const T) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (old, new) = (y.cast::<Bits>().read(), update.cast::<Bits>().read());
+        let keeps = C::keeps(y.read(), update.read());
+        unknown(y).cast::<Bits>().write(select_unpredictable(keeps, old, new));
+    }
+}
+
 /// Combines so few adjacent updates that they are read before the first is written: vectors of them need not ask whether both overlap.
 ///
 /// # Safety
@@ -165,8 +185,16 @@ fn unknown<T>(p: *mut T) -> *mut T {
 unsafe fn apply<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *const T) {
     // SAFETY: the caller's promise.
     unsafe {
+        if C::PICKS && N == 1 {
+            return match size_of::<T>() {
+                1 => pick::<T, C, u8>(y, updates),
+                2 => pick::<T, C, u16>(y, updates),
+                4 => pick::<T, C, u32>(y, updates),
+                _ => pick::<T, C, u64>(y, updates),
+            };
+        }
         let (old, mut new) = (y.cast::<[T; N]>().read(), updates.cast::<[T; N]>().read());
-        let to = if C::PICKS { unknown(y) } else { y };
+        let to = if C::PICKS && N > 1 { unknown(y) } else { y };
         let mut i = 0;
         while i < N {
             new[i] = C::apply(old[i], new[i]);
