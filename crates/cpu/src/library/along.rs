@@ -1,6 +1,7 @@
 //! Routines along one axis of `[outer, n, inner]`: first extrema, reading and adding at given places.
 
 use super::element::{Element, Index, by_dtype, index};
+use super::rearrange::tiles::Transpose;
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -76,52 +77,66 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 
 /// Lines side by side, rows of which are whole cache lines where elements have four bytes.
 #[repr(align(64))]
-struct Turned<T>([std::mem::MaybeUninit<T>; SHORT * LANES]);
+struct Turned([std::mem::MaybeUninit<u64>; SHORT * LANES]);
 
-struct Extremum<T: Element> {
+struct Extremum {
     lines: Lines,
     max: bool,
     long: bool,
     isa: Isa,
-    element: PhantomData<fn() -> T>,
+    /// Bytes of an element.
+    size: usize,
+    of: Extrema,
+}
+
+/// What finding extrema knows of the elements' type.
+#[derive(Clone, Copy)]
+struct Extrema {
+    first: unsafe fn(*const u8, usize, bool) -> usize,
+    across: unsafe fn(*const u8, usize, usize, bool) -> [i32; LANES],
+    few: unsafe fn(*const u8, Range<usize>, usize, bool, &mut [usize]),
 }
 
 pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (lines, long, isa) = (Lines::new(&args[0], op.axis), op.index == DType::I64, machine.isa);
-    by_dtype!(args[0].dtype, T => {
-        Box::new(Extremum::<T> { lines, max: op.max, long, isa, element: PhantomData }) as Box<dyn Routine>
-    })
+    let of = by_dtype!(args[0].dtype, T => {
+        Extrema { first: first_extremum::<T>, across: extrema_across::<T>, few: few_lines::<T> }
+    })?;
+    Some(Box::new(Extremum { lines, max: op.max, long, isa, size: args[0].dtype.size(), of }))
 }
 
-impl<T: Element> Extremum<T> {
+impl Extremum {
     /// Pieces of a line: all of it, unless lines are few and long.
     fn pieces(&self) -> usize {
         if self.lines.bundles() < FEW { self.lines.n.div_ceil(PIECE).max(1) } else { 1 }
+    }
+
+    /// Whether there are vectors: old machines have one short piece of code.
+    fn vectors(&self) -> bool {
+        self.isa != Isa::Portable || !cfg!(target_arch = "x86_64")
     }
 
     /// Adjacent short lines, a block of them turned so that they lie side by side.
     ///
     /// # Safety
     /// `x` is good for the operand, `y` for the result.
-    unsafe fn short_lines(&self, pool: &Pool, x: Raw<T>, y: Raw<u8>) {
-        let (rows, n) = (self.lines.outer, self.lines.n);
+    unsafe fn short_lines(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
+        let (rows, n, size) = (self.lines.outer, self.lines.n, self.size);
         in_ranges(pool, rows.div_ceil(LANES), rows * n, &|range: Range<usize>, _| {
             for first in range.map(|i| i * LANES) {
                 let count = LANES.min(rows - first);
                 // SAFETY: inside the operand; the rows are this range's own.
                 unsafe {
-                    let mut turned = Turned([const { std::mem::MaybeUninit::<T>::uninit() }; SHORT * LANES]);
-                    let to = turned.0.as_mut_ptr().cast::<T>();
-                    if !turn(self.isa, x.at(first * n), n, (rows - first) * n, to) {
-                        for j in 0..LANES {
-                            // Lanes without a line repeat the first.
-                            let row = x.at((first + if j < count { j } else { 0 }) * n);
-                            for k in 0..n {
-                                *to.add(k * LANES + j) = *row.add(k);
-                            }
-                        }
+                    let mut turned = Turned([const { std::mem::MaybeUninit::uninit() }; SHORT * LANES]);
+                    let to = turned.0.as_mut_ptr().cast::<u8>();
+                    let from = x.at(first * n * size).cast_const();
+                    match size {
+                        1 => turn::<u8>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        2 => turn::<u16>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        4 => turn::<u32>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        _ => turn::<u64>(from.cast(), n, count, (rows - first) * n, to.cast()),
                     }
-                    let best = extrema_across(self.isa, to, n, LANES, self.max);
+                    let best = (self.of.across)(to, n, LANES, self.max);
                     match self.long {
                         true => {
                             let to = std::slice::from_raw_parts_mut(y.at(0).cast::<i64>().add(first), count);
@@ -141,48 +156,37 @@ impl<T: Element> Extremum<T> {
     ///
     /// # Safety
     /// `x` is good for the operand.
-    unsafe fn find(&self, x: Raw<T>, bundle: usize, piece: Range<usize>) -> [usize; LANES] {
+    unsafe fn find(&self, x: Raw<u8>, bundle: usize, piece: Range<usize>) -> [usize; LANES] {
         let l = self.lines;
         let (outer, first, lanes) = l.bundle(bundle);
         let mut best = [piece.start; LANES];
-        if l.inner > 1 && lanes == LANES && l.n <= i32::MAX as usize {
-            // SAFETY: every row of the bundle is inside the operand.
-            let found = unsafe {
-                let start = x.at((outer * l.n + piece.start) * l.inner + first);
-                extrema_across(self.isa, start, piece.len(), l.inner, self.max)
-            };
-            return found.map(|k| piece.start + k as usize);
-        }
-        if l.inner == 1 {
+        // The first element of each line.
+        let lines = x.at((outer * l.n * l.inner + first) * self.size);
+        let start = lines.wrapping_add(piece.start * l.inner * self.size);
+        let mut rest = piece.start + 1..piece.end;
+        if l.inner == 1 && self.vectors() {
             // SAFETY: the line is inside the operand, and adjacent.
-            let line = unsafe { std::slice::from_raw_parts(x.at(outer * l.n).cast_const(), l.n) };
-            best[0] = piece.start + first_extremum(self.isa, &line[piece], self.max);
+            best[0] += unsafe { (self.of.first)(start, piece.len(), self.max) };
             return best;
         }
-        let at = |k: usize, j: usize| (outer * l.n + k) * l.inner + first + j;
         // Lanes beyond the last line read what follows in memory, as long as something does, and are not looked at.
-        let safe = (l.numel() + l.inner).saturating_sub(at(piece.start, LANES)) / l.inner;
-        let safe = safe.min(piece.len());
-        let mut rest = piece.clone().skip(1);
-        if safe > 1 && lanes > FEW_LANES && l.n <= i32::MAX as usize {
+        let at = (outer * l.n + piece.start) * l.inner + first + LANES;
+        let safe = ((l.numel() + l.inner).saturating_sub(at) / l.inner).min(piece.len());
+        if safe > 1 && lanes > FEW_LANES && l.n <= i32::MAX as usize && self.vectors() {
             // SAFETY: the last of these rows is the last from which so many elements are inside the operand.
-            let found = unsafe { extrema_across(self.isa, x.at(at(piece.start, 0)), safe, l.inner, self.max) };
-            best = found.map(|k| piece.start + k as usize);
-            rest = (piece.start + safe - 1..piece.end).skip(1);
-        }
-        for k in rest {
-            for (j, b) in best[..lanes].iter_mut().enumerate() {
-                // SAFETY: inside the operand.
-                if unsafe { (*x.at(at(k, j))).beats(*x.at(at(*b, j)), self.max) } {
-                    *b = k;
-                }
+            let found = unsafe { (self.of.across)(start, safe, l.inner, self.max) };
+            for (b, k) in best.iter_mut().zip(found) {
+                *b += k as usize;
             }
+            rest.start = piece.start + safe;
         }
+        // SAFETY: inside the operand.
+        unsafe { (self.of.few)(lines, rest, l.inner, self.max, &mut best[..lanes]) };
         best
     }
 }
 
-impl<T: Element> Routine for Extremum<T> {
+impl Routine for Extremum {
     fn scratch_bytes(&self) -> usize {
         match self.pieces() {
             1 => 0,
@@ -192,9 +196,9 @@ impl<T: Element> Routine for Extremum<T> {
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let l = self.lines;
-        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0]));
+        let (x, y) = (Raw(args[0].cast_mut()), Raw(outs[0]));
         let (bundles, pieces) = (l.bundles(), self.pieces());
-        if l.inner == 1 && l.n <= SHORT {
+        if l.inner == 1 && l.n <= SHORT && self.vectors() {
             // SAFETY: the caller's promise.
             unsafe { self.short_lines(pool, x, y) };
             return Ok(());
@@ -242,10 +246,8 @@ impl<T: Element> Routine for Extremum<T> {
                 for piece in 1..pieces {
                     let next = *found.at(bundle * pieces + piece);
                     for j in 0..lanes {
-                        let value = |k: usize| *x.at((outer * l.n + k) * l.inner + first + j);
-                        if value(next[j]).beats(value(best[j]), self.max) {
-                            best[j] = next[j];
-                        }
+                        let line = x.at((outer * l.n * l.inner + first + j) * self.size);
+                        (self.of.few)(line, next[j]..next[j] + 1, l.inner, self.max, &mut best[j..j + 1]);
                     }
                 }
                 store(bundle, best);
@@ -255,88 +257,69 @@ impl<T: Element> Routine for Extremum<T> {
     }
 }
 
-/// Writes `LANES` adjacent lines of `n` elements side by side, by tiles that are transposed in registers, and says whether it did: tiles
-/// reach beyond the last line, where `there` elements must be.
+/// Writes `count` adjacent lines of `n` elements side by side, and the first of them as often as `LANES` are more. Where tiles end before
+/// the elements that are `there` do, they are transposed in registers.
 ///
 /// # Safety
-/// `x` is good for `there` elements, `to` for `SHORT` rows of `LANES`.
-unsafe fn turn<T: Element>(isa: Isa, x: *const T, n: usize, there: usize, to: *mut T) -> bool {
+/// `x` is good for `there` elements, `to` for `SHORT` rows of `LANES`, and the machine has AVX2 if it is of x86-64.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn turn<U: Transpose>(x: *const U, n: usize, count: usize, there: usize, to: *mut U) {
     #[cfg(target_arch = "x86_64")]
-    {
-        use super::rearrange::tiles::Transpose;
-        #[target_feature(enable = "avx2")]
-        unsafe fn of<U: Transpose>(x: *const U, n: usize, to: *mut U) {
-            for k in (0..n).step_by(U::TILE) {
-                for j in (0..LANES).step_by(U::TILE) {
-                    // SAFETY: the caller's promise.
-                    unsafe { U::tile(x.add(j * n + k), n as isize, to.add(k * LANES + j), LANES as isize) };
-                }
+    if (LANES - 1) * n + n.next_multiple_of(U::TILE) <= there {
+        for k in (0..n).step_by(U::TILE) {
+            for j in (0..LANES).step_by(U::TILE) {
+                // SAFETY: the caller's promise.
+                unsafe { U::tile(x.add(j * n + k), n as isize, to.add(k * LANES + j), LANES as isize) };
             }
         }
-        let tile = match size_of::<T>() {
-            1 => u8::TILE,
-            2 => u16::TILE,
-            4 => u32::TILE,
-            _ => u64::TILE,
-        };
-        if isa == Isa::Portable || (LANES - 1) * n + n.next_multiple_of(tile) > there {
-            return false;
-        }
-        // SAFETY: the caller's promise, as for lines of elements of one size; whole tiles end before what is there does.
-        unsafe {
-            match size_of::<T>() {
-                1 => of::<u8>(x.cast(), n, to.cast()),
-                2 => of::<u16>(x.cast(), n, to.cast()),
-                4 => of::<u32>(x.cast(), n, to.cast()),
-                _ => of::<u64>(x.cast(), n, to.cast()),
-            }
-        }
-        true
+        return;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = (isa, x, n, there, to);
-        false
+    let _ = there;
+    for j in 0..LANES {
+        let row = if j < count { j * n } else { 0 };
+        for k in 0..n {
+            // SAFETY: the caller's promise. These are the last few lines, which are worth no vectors: written this way, they become none.
+            unsafe { to.add(k * LANES + j).write_volatile(*x.add(row + k)) };
+        }
     }
 }
 
 /// The place of the first extremum of adjacent elements, of which there is at least one.
-fn first_extremum<T: Element>(isa: Isa, x: &[T], max: bool) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        fn wide<T: Element>(x: &[T], max: bool) -> usize {
-            if max { scan_runs::<T, true>(x) } else { scan_runs::<T, false>(x) }
-        }
-        if isa != Isa::Portable {
-            // SAFETY: every instruction set but the portable one has AVX2.
-            return unsafe { wide(x, max) };
-        }
-    }
-    let _ = isa;
+///
+/// # Safety
+/// There are `n` elements, and the machine has AVX2 if it is of x86-64.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn first_extremum<T: Element>(x: *const u8, n: usize, max: bool) -> usize {
+    // SAFETY: the caller's promise.
+    let x = unsafe { std::slice::from_raw_parts(x.cast::<T>(), n) };
     if max { scan_runs::<T, true>(x) } else { scan_runs::<T, false>(x) }
 }
 
 /// The places of the first extrema of `LANES` lines side by side; `stride` elements lie from one row to the next.
 ///
 /// # Safety
-/// `n` rows are there to read, of which there is at least one.
-unsafe fn extrema_across<T: Element>(isa: Isa, x: *const T, n: usize, stride: usize, max: bool) -> [i32; LANES] {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        unsafe fn wide<T: Element>(x: *const T, n: usize, stride: usize, max: bool) -> [i32; LANES] {
-            // SAFETY: the caller's promise.
-            unsafe { if max { scan_across::<T, true>(x, n, stride) } else { scan_across::<T, false>(x, n, stride) } }
-        }
-        if isa != Isa::Portable {
-            // SAFETY: every instruction set but the portable one has AVX2.
-            return unsafe { wide(x, n, stride, max) };
-        }
-    }
-    let _ = isa;
+/// `n` rows are there to read, of which there is at least one, and the machine has AVX2 if it is of x86-64.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn extrema_across<T: Element>(x: *const u8, n: usize, stride: usize, max: bool) -> [i32; LANES] {
+    let x = x.cast::<T>();
     // SAFETY: the caller's promise.
     unsafe { if max { scan_across::<T, true>(x, n, stride) } else { scan_across::<T, false>(x, n, stride) } }
+}
+
+/// The places of the first extrema of some lines side by side, of those that were found and some rows.
+///
+/// # Safety
+/// Places that were found and rows are there to read.
+unsafe fn few_lines<T: Element>(x: *const u8, rows: Range<usize>, stride: usize, max: bool, best: &mut [usize]) {
+    let x = x.cast::<T>();
+    for k in rows {
+        for (j, b) in best.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            if unsafe { (*x.add(k * stride + j)).beats(*x.add(*b * stride + j), max) } {
+                *b = k;
+            }
+        }
+    }
 }
 
 #[inline(always)]

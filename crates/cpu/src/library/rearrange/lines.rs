@@ -3,7 +3,6 @@
 use super::super::copying;
 use super::Axis;
 use super::tiles::Transpose;
-use crate::gemm::Isa;
 use std::ops::Range;
 
 /// Elements of a short axis, at most.
@@ -15,61 +14,42 @@ pub(super) const BATCH: usize = 64;
 /// Elements of the other axis that are a unit of work.
 pub(super) const CHUNK: usize = 4096;
 
-/// A function compiled for an instruction set.
-macro_rules! by_isa {
+/// A function compiled for vectors of 256 bits: wider ones move nothing quicker, and machines without them have no such routine.
+macro_rules! vectors {
     ($(#[$doc:meta])* $name:ident, $inner:ident, ($($arg:ident: $ty:ty),*)) => {
         $(#[$doc])*
         ///
         /// # Safety
-        /// Operand and result are good for the axes, and the machine has the instruction set.
-        pub(super) unsafe fn $name<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty,)* isa: Isa) {
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-                unsafe fn avx512<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty),*) {
-                    // SAFETY: the caller's promise.
-                    unsafe { $inner(x, y, $($arg),*) }
-                }
-                #[target_feature(enable = "avx2")]
-                unsafe fn avx2<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty),*) {
-                    // SAFETY: the caller's promise.
-                    unsafe { $inner(x, y, $($arg),*) }
-                }
-                // SAFETY: the caller's promise.
-                match isa {
-                    Isa::Avx512 => return unsafe { avx512(x, y, $($arg),*) },
-                    Isa::Avx2 => return unsafe { avx2(x, y, $($arg),*) },
-                    _ => {}
-                }
-            }
-            let _ = isa;
+        /// Operand and result are good for the axes, and the machine has AVX2 if it is of x86-64.
+        #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+        pub(super) unsafe fn $name<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty),*) {
             // SAFETY: the caller's promise.
             unsafe { $inner(x, y, $($arg),*) }
         }
     };
 }
 
-by_isa!(
+vectors!(
     /// Lines of the operand along `long` become every so many elements of the result.
     deal, deal_inline, (short: Axis, long: Axis, part: Range<usize>)
 );
-by_isa!(
+vectors!(
     /// Every so many elements of the operand become lines of the result along `long`.
     collect, collect_inline, (short: Axis, long: Axis, part: Range<usize>)
 );
-by_isa!(
+vectors!(
     /// Small matrices, one after the other: as `deal` for each.
     small, small_inline, (batch: Axis, short: Axis, long: Axis, part: Range<usize>)
 );
-by_isa!(
+vectors!(
     /// Elements of the operand that are some steps apart, along the result.
     along, along_inline, (axis: Axis, part: Range<usize>)
 );
-by_isa!(
+vectors!(
     /// The same for some rows, which are short.
     rows, rows_inline, (rows: Axis, axis: Axis, part: Range<usize>)
 );
-by_isa!(
+vectors!(
     /// Lines that are dense on both sides.
     copies, copies_inline, (rows: Axis, size: usize, part: Range<usize>)
 );
@@ -84,6 +64,14 @@ unsafe fn deal_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: A
             unsafe { (0..N).for_each(|j| *y.add(i * N + j) = *lines[j].add(i)) };
         }
     }
+    unsafe fn left<T: Copy>(x: *const T, y: *mut T, n: usize, step: isize, part: Range<usize>) {
+        for i in part {
+            for j in 0..n {
+                // SAFETY: the caller vouches for the lines and for the result.
+                unsafe { *y.add(i * n + j) = *x.offset(j as isize * step + i as isize) };
+            }
+        }
+    }
     let step = short.from;
     debug_assert!(long.from == 1 && long.to == short.size as isize);
     // SAFETY: the caller's promise.
@@ -92,12 +80,14 @@ unsafe fn deal_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: A
     unsafe {
         match short.size {
             2 => of::<T, 2>(x, y, step, part),
-            3 => of::<T, 3>(x, y, step, part),
             4 => of::<T, 4>(x, y, step, part),
+            8 => of::<T, 8>(x, y, step, part),
+            // Of one or two bytes, these are what is left of those that were shuffled.
+            n if size_of::<T>() <= 2 => left(x, y, n, step, part),
+            3 => of::<T, 3>(x, y, step, part),
             5 => of::<T, 5>(x, y, step, part),
             6 => of::<T, 6>(x, y, step, part),
-            7 => of::<T, 7>(x, y, step, part),
-            _ => of::<T, 8>(x, y, step, part),
+            _ => of::<T, 7>(x, y, step, part),
         }
     }
 }
@@ -149,6 +139,14 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
             unsafe { (0..N).for_each(|j| *lines[j].add(i) = *x.add(i * N + j)) };
         }
     }
+    unsafe fn left<T: Copy>(x: *const T, y: *mut T, n: usize, step: isize, part: Range<usize>) {
+        for i in part {
+            for j in 0..n {
+                // SAFETY: the caller vouches for the operand and for the lines.
+                unsafe { *y.offset(j as isize * step + i as isize) = *x.add(i * n + j) };
+            }
+        }
+    }
     let step = short.to;
     debug_assert!(long.to == 1 && long.from == short.size as isize);
     // SAFETY: the caller's promise.
@@ -157,12 +155,14 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
     unsafe {
         match short.size {
             2 => of::<T, 2>(x, y, step, part),
-            3 => of::<T, 3>(x, y, step, part),
             4 => of::<T, 4>(x, y, step, part),
+            8 => of::<T, 8>(x, y, step, part),
+            // Of one or two bytes, these are what is left of those that were shuffled.
+            n if size_of::<T>() <= 2 => left(x, y, n, step, part),
+            3 => of::<T, 3>(x, y, step, part),
             5 => of::<T, 5>(x, y, step, part),
             6 => of::<T, 6>(x, y, step, part),
-            7 => of::<T, 7>(x, y, step, part),
-            _ => of::<T, 8>(x, y, step, part),
+            _ => of::<T, 7>(x, y, step, part),
         }
     }
 }

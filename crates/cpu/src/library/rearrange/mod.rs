@@ -249,16 +249,20 @@ impl Rearrangement {
                     let (x, y) = (x.at(0).cast_const().offset(from), y.at(0).offset(to));
                     match self.way {
                         Way::Tiles(d, s) => tiles::transpose(x, y, m.axes[d], m.axes[s], part, self.isa),
-                        Way::Deal(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part, self.isa),
-                        Way::Collect(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part, self.isa),
-                        Way::Small(b, d, s) => lines::small(x, y, m.axes[b], m.axes[d], m.axes[s], part, self.isa),
-                        Way::Along(d) => lines::along(x, y, m.axes[d], part, self.isa),
-                        Way::Lines(rows, d) => lines::copies(x, y, m.axes[rows], m.axes[d].size, part, self.isa),
+                        Way::Deal(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part),
+                        Way::Collect(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part),
+                        // Larger elements never move so.
+                        Way::Small(b, d, s) if size_of::<T>() <= 2 => {
+                            lines::small(x, y, m.axes[b], m.axes[d], m.axes[s], part)
+                        }
+                        Way::Small(..) => {}
+                        Way::Along(d) => lines::along(x, y, m.axes[d], part),
+                        Way::Lines(rows, d) => lines::copies(x, y, m.axes[rows], m.axes[d].size, part),
                         Way::Pieces(_) => {
                             let (x, y) = (x.add(part.start), y.add(part.start));
-                            lines::copies(x, y, Axis { size: 1, from: 0, to: 0 }, part.len(), 0..1, self.isa);
+                            lines::copies(x, y, Axis { size: 1, from: 0, to: 0 }, part.len(), 0..1);
                         }
-                        Way::Rows(rows, d) => lines::rows(x, y, m.axes[rows], m.axes[d], part, self.isa),
+                        Way::Rows(rows, d) => lines::rows(x, y, m.axes[rows], m.axes[d], part),
                     }
                 }
                 at += n;

@@ -10,6 +10,7 @@ use compiler::Result;
 use compiler::loops::{Extent, Index, Kernel, Mode, Op, Reg, Size, Stmt};
 use ir::{Binary, Compare, DType};
 use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Elements from which on this beats a kernel.
@@ -129,40 +130,42 @@ unsafe fn all<T: Copy, U>(x: Operand<T>, y: Operand<T>, to: *mut U, n: usize, f:
     // SAFETY: the caller's promise.
     unsafe {
         // One element for all is read as if there were as many.
-        let (xs, ys) = ([*x.first; AT_ONCE], [*y.first; AT_ONCE]);
-        let part = |o: Operand<T>, same: &[T; AT_ONCE], i: usize| if o.same { same.as_ptr() } else { o.first.add(i) };
+        let (mut xs, mut ys) = ([*x.first; AT_ONCE], [*y.first; AT_ONCE]);
         let mut i = 0;
         while i + AT_ONCE <= n {
-            some::<T, U, AT_ONCE>(part(x, &xs, i), part(y, &ys, i), to.add(i), f);
+            let a = if x.same { xs.as_ptr() } else { x.first.add(i) };
+            let b = if y.same { ys.as_ptr() } else { y.first.add(i) };
+            some(a, b, to.add(i), f);
             i += AT_ONCE;
         }
-        if n - i >= AT_ONCE / 2 {
-            some::<T, U, { AT_ONCE / 2 }>(part(x, &xs, i), part(y, &ys, i), to.add(i), f);
-            i += AT_ONCE / 2;
-        }
-        if n - i >= AT_ONCE / 4 {
-            some::<T, U, { AT_ONCE / 4 }>(part(x, &xs, i), part(y, &ys, i), to.add(i), f);
-            i += AT_ONCE / 4;
-        }
-        if n - i >= AT_ONCE / 8 {
-            some::<T, U, { AT_ONCE / 8 }>(part(x, &xs, i), part(y, &ys, i), to.add(i), f);
-            i += AT_ONCE / 8;
-        }
-        while i < n {
-            some::<T, U, 1>(part(x, &xs, i), part(y, &ys, i), to.add(i), f);
-            i += 1;
+        // The last ones are combined with what stands beside them.
+        let left = n - i;
+        if left > 0 {
+            if !x.same {
+                std::ptr::copy_nonoverlapping(x.first.add(i), xs.as_mut_ptr(), left);
+            }
+            if !y.same {
+                std::ptr::copy_nonoverlapping(y.first.add(i), ys.as_mut_ptr(), left);
+            }
+            let mut last = [const { MaybeUninit::<U>::uninit() }; AT_ONCE];
+            some(xs.as_ptr(), ys.as_ptr(), last.as_mut_ptr().cast::<U>(), f);
+            std::ptr::copy_nonoverlapping(last.as_ptr().cast::<U>(), to.add(i), left);
         }
     }
 }
 
 /// # Safety
-/// Operands and result are good for `N` elements.
+/// Operands and result are good for [`AT_ONCE`] elements.
 #[inline(always)]
-unsafe fn some<T: Copy, U, const N: usize>(x: *const T, y: *const T, to: *mut U, f: impl Fn(T, T) -> U) {
+unsafe fn some<T: Copy, U>(x: *const T, y: *const T, to: *mut U, f: impl Fn(T, T) -> U) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (a, b) = (x.cast::<[T; N]>().read(), y.cast::<[T; N]>().read());
-        to.cast::<[U; N]>().write(std::array::from_fn(|k| f(a[k], b[k])));
+        let (a, b) = (x.cast::<[T; AT_ONCE]>().read(), y.cast::<[T; AT_ONCE]>().read());
+        let mut i = 0;
+        while i < AT_ONCE {
+            to.add(i).write(f(a[i], b[i]));
+            i += 1;
+        }
     }
 }
 

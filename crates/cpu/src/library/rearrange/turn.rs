@@ -45,12 +45,8 @@ impl Turn {
         // SAFETY: the caller's promise.
         unsafe {
             match (self.back, short) {
-                (false, true) => {
-                    lines::collect(from, to, column(1, self.inside), row(self.outside, 1), 0..self.rows, self.isa)
-                }
-                (true, true) => {
-                    lines::deal(from, to, column(self.inside, 1), row(1, self.outside), 0..self.rows, self.isa)
-                }
+                (false, true) => lines::collect(from, to, column(1, self.inside), row(self.outside, 1), 0..self.rows),
+                (true, true) => lines::deal(from, to, column(self.inside, 1), row(1, self.outside), 0..self.rows),
                 (false, false) => {
                     let (d, s) = (row(self.outside, 1), column(1, self.inside));
                     tiles::transpose(from, to, d, s, 0..self.columns, self.isa)

@@ -1,43 +1,151 @@
-//! How updates meet the elements that are there, one by one and a few side by side.
+//! How updates meet the elements that are there. This alone knows the elements' type: a function for each type and kind is given
+//! places, a block of them at a time.
 
-use crate::library::element::Element;
-use std::marker::PhantomData;
+use super::STRIP_BYTES;
+use super::geometry::AHEAD;
+use crate::gemm::Isa;
+use crate::library::along::ask_for;
+use crate::library::element::{Element, by_dtype, by_sum_dtype};
+use ir::DType;
+use ir::ops::ScatterKind;
+use std::hint::select_unpredictable;
 
-/// How an update meets the element that is there.
-pub(super) trait Combine<T>: Send + Sync + 'static {
-    /// Whether programs often do so: then few updates, and indices of 32 bits, have code of their own.
-    const OFTEN: bool;
-    /// Whether the result is one of both.
-    const PICKS: bool;
-    fn apply(old: T, new: T) -> T;
+/// Runs of updates and where they go, all places in elements.
+pub(super) struct Block<'a> {
+    pub(super) y: *mut u8,
+    pub(super) updates: *const u8,
+    pub(super) to: &'a [u32],
+    pub(super) from: &'a [u32],
+    /// Adjacent elements of each run.
+    pub(super) run: usize,
+    /// Whether rows to come are asked for ahead.
+    pub(super) far: bool,
+}
+
+/// Single updates side by side and their indices, for a table of places up to `room`.
+pub(super) struct Count {
+    pub(super) table: *mut u8,
+    pub(super) index: *const i32,
+    pub(super) updates: *const u8,
+    pub(super) n: usize,
+    pub(super) room: u32,
+    pub(super) clip: bool,
+}
+
+/// What a type and a kind have of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Combiner {
+    block: unsafe fn(&Block),
+    one: unsafe fn(*mut u8, *const u8),
+    /// A histogram, where that is often asked for.
+    pub(super) count: Option<unsafe fn(&Count)>,
     /// Whether updates may be combined in any order and grouping: integers that are added, multiplied or compared.
-    fn free_order(_: PhantomData<T>) -> bool {
-        false
+    pub(super) free_order: bool,
+    /// Bytes of an element.
+    pub(super) size: usize,
+    plain: bool,
+}
+
+impl Combiner {
+    pub(super) fn new(kind: ScatterKind, dtype: DType, isa: Isa) -> Option<Combiner> {
+        // Code for every pair of type and kind would be much: only those are made that differ.
+        let kind = match (kind, dtype) {
+            // `or` and `and`.
+            (ScatterKind::Add, DType::Bool) => ScatterKind::Max,
+            (ScatterKind::Mul, DType::Bool) => ScatterKind::Min,
+            (kind, _) => kind,
+        };
+        match kind {
+            ScatterKind::Set => match dtype.size() {
+                1 => Some(of::<u8, Set>(isa)),
+                2 => Some(of::<u16, Set>(isa)),
+                4 => Some(of::<u32, Set>(isa)),
+                8 => Some(of::<u64, Set>(isa)),
+                _ => None,
+            },
+            ScatterKind::Add => {
+                let this = by_sum_dtype!(dtype, T => of::<T, Add>(isa));
+                let count: Option<unsafe fn(&Count)> = match dtype {
+                    DType::I32 | DType::U32 => Some(counted::<u32>),
+                    DType::I64 | DType::U64 => Some(counted::<u64>),
+                    _ => None,
+                };
+                this.map(|c| Combiner { count, ..c })
+            }
+            ScatterKind::Mul => by_sum_dtype!(dtype, T => of::<T, Mul>(isa)),
+            ScatterKind::Min => by_dtype!(dtype, T => of::<T, Min>(isa)),
+            ScatterKind::Max => by_dtype!(dtype, T => of::<T, Max>(isa)),
+        }
+    }
+
+    /// Combines a block.
+    ///
+    /// # Safety
+    /// All runs are inside result and updates, and nobody else has those of the result.
+    pub(super) unsafe fn meet(&self, b: &Block) {
+        // SAFETY: the caller's promise; the instruction set was asked for.
+        unsafe {
+            if !self.plain {
+                return (self.block)(b);
+            }
+            // Old machines have one short piece of code.
+            for (&to, &from) in b.to.iter().zip(b.from) {
+                for i in 0..b.run {
+                    (self.one)(b.y.add((to as usize + i) * self.size), b.updates.add((from as usize + i) * self.size));
+                }
+            }
+        }
     }
 }
 
+fn of<T: Element, C: Combine<T>>(isa: Isa) -> Combiner {
+    Combiner {
+        block: block::<T, C>,
+        one: one::<T, C>,
+        count: None,
+        free_order: C::FREE,
+        size: size_of::<T>(),
+        plain: isa == Isa::Portable && cfg!(target_arch = "x86_64"),
+    }
+}
+
+/// How an update meets the element that is there.
+trait Combine<T> {
+    /// Whether programs often do so: then short runs have code of their own.
+    const OFTEN: bool;
+    /// Whether the result is one of both.
+    const PICKS: bool;
+    const FREE: bool;
+    fn apply(old: T, new: T) -> T;
+    /// Whether the old one is picked.
+    fn keeps(old: T, new: T) -> bool;
+}
+
 macro_rules! combines {
-    ($($name:ident, $free:expr, $often:expr, $picks:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
-        pub(super) struct $name;
+    ($($name:ident, $free:expr, $often:expr, $picks:expr, ($a:ident, $b:ident) => $e:expr, $keeps:expr);*) => {$(
+        struct $name;
         impl<T: Element> Combine<T> for $name {
             const OFTEN: bool = $often;
             const PICKS: bool = $picks;
-            fn free_order(_: PhantomData<T>) -> bool {
-                $free && T::IS_INT
-            }
+            const FREE: bool = $free && T::IS_INT;
             #[inline(always)]
             fn apply($a: T, $b: T) -> T {
                 $e
+            }
+            #[inline(always)]
+            fn keeps($a: T, $b: T) -> bool {
+                let _ = ($a, $b);
+                $keeps
             }
         }
     )*};
 }
 combines!(
-    Set, false, true, false, (_a, b) => b;
-    Add, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), false, (a, b) => a.add(b);
-    Mul, true, false, false, (a, b) => a.mul(b);
-    Min, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), true, (a, b) => a.smaller(b);
-    Max, true, size_of::<T>() >= 4 || (size_of::<T>() == 2 && !T::IS_INT), true, (a, b) => a.larger(b)
+    Set, false, true, false, (_a, b) => b, false;
+    Add, true, size_of::<T>() >= 4, false, (a, b) => a.add(b), false;
+    Mul, true, false, false, (a, b) => a.mul(b), false;
+    Min, true, size_of::<T>() >= 4, true, (a, b) => a.smaller(b), a.is_nan() | a.less(b);
+    Max, true, size_of::<T>() >= 4, true, (a, b) => a.larger(b), a.is_nan() | b.less(a)
 );
 
 /// The same place, which the compiler doesn't know for it: told that what is there stays where an extremum is no new one, it would write
@@ -55,66 +163,129 @@ fn unknown<T>(p: *mut T) -> *mut T {
     p
 }
 
+/// Picks one of two by their bits: which it is can't be foreseen, and of integers none is a branch.
+///
+/// # Safety
+/// Both are good for an element, which has as many bytes as its bits.
+#[inline(always)]
+unsafe fn pick<T: Element, C: Combine<T>, Bits: Copy>(y: *mut T, update: *const T) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (old, new) = (y.cast::<Bits>().read(), update.cast::<Bits>().read());
+        let keeps = C::keeps(y.read(), update.read());
+        unknown(y).cast::<Bits>().write(select_unpredictable(keeps, old, new));
+    }
+}
+
 /// Combines so few adjacent updates that they are read before the first is written: vectors of them need not ask whether both overlap.
 ///
 /// # Safety
 /// Both are good for `N` elements that nobody else has.
 #[inline(always)]
-pub(super) unsafe fn apply_few<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *const T) {
+unsafe fn apply<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *const T) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (old, new) = (y.cast::<[T; N]>().read(), updates.cast::<[T; N]>().read());
+        if C::PICKS && N == 1 {
+            return match size_of::<T>() {
+                1 => pick::<T, C, u8>(y, updates),
+                2 => pick::<T, C, u16>(y, updates),
+                4 => pick::<T, C, u32>(y, updates),
+                _ => pick::<T, C, u64>(y, updates),
+            };
+        }
+        let (old, mut new) = (y.cast::<[T; N]>().read(), updates.cast::<[T; N]>().read());
         let to = if C::PICKS && N > 1 { unknown(y) } else { y };
-        to.cast::<[T; N]>().write(std::array::from_fn(|i| C::apply(old[i], new[i])));
+        let mut i = 0;
+        while i < N {
+            new[i] = C::apply(old[i], new[i]);
+            i += 1;
+        }
+        to.cast::<[T; N]>().write(new);
+    }
+}
+
+/// # Safety
+/// Both are good for an element.
+unsafe fn one<T: Element, C: Combine<T>>(y: *mut u8, update: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { apply::<T, C, 1>(y.cast(), update.cast()) }
+}
+
+/// Runs of `N` elements.
+///
+/// # Safety
+/// As for [`Combiner::meet`].
+#[inline(always)]
+unsafe fn few<T: Element, C: Combine<T>, const N: usize>(b: &Block) {
+    let (y, updates) = (b.y.cast::<T>(), b.updates.cast::<T>());
+    for (&to, &from) in b.to.iter().zip(b.from) {
+        // SAFETY: the caller's promise.
+        unsafe { apply::<T, C, N>(y.add(to as usize), updates.add(from as usize)) };
     }
 }
 
 /// Adjacent updates that are combined together.
 const AT_ONCE: usize = 16;
 
-/// Combines `n` adjacent updates.
+/// Combines a block.
 ///
 /// # Safety
-/// Both are good for `n` elements that nobody else has.
-#[inline(always)]
-pub(super) unsafe fn apply<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
-    let mut i = 0;
+/// As for [`Combiner::meet`], and the machine has AVX2 if it is of x86-64.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn block<T: Element, C: Combine<T>>(b: &Block) {
     // SAFETY: the caller's promise.
     unsafe {
-        while i + AT_ONCE <= n {
-            apply_few::<T, C, AT_ONCE>(y.add(i), updates.add(i));
-            i += AT_ONCE;
+        match b.run {
+            1 => return few::<T, C, 1>(b),
+            2 if C::OFTEN => return few::<T, C, 2>(b),
+            3 if C::OFTEN => return few::<T, C, 3>(b),
+            4 if C::OFTEN => return few::<T, C, 4>(b),
+            6 if C::OFTEN => return few::<T, C, 6>(b),
+            8 if C::OFTEN => return few::<T, C, 8>(b),
+            _ => {}
         }
-        if C::OFTEN && n - i >= AT_ONCE / 2 {
-            apply_few::<T, C, { AT_ONCE / 2 }>(y.add(i), updates.add(i));
-            i += AT_ONCE / 2;
-        }
-        if C::OFTEN && n - i >= AT_ONCE / 4 {
-            apply_few::<T, C, { AT_ONCE / 4 }>(y.add(i), updates.add(i));
-            i += AT_ONCE / 4;
-        }
-        while i < n {
-            apply_few::<T, C, 1>(y.add(i), updates.add(i));
-            i += 1;
+        let (n, bytes) = (b.run, b.run * size_of::<T>());
+        for (k, &to) in b.to.iter().enumerate() {
+            if b.far
+                && let Some(&later) = b.to.get(k + AHEAD)
+            {
+                let later = b.y.cast::<T>().wrapping_add(later as usize);
+                let mut at = 0;
+                while at < bytes {
+                    ask_for(later.wrapping_byte_add(at));
+                    at += STRIP_BYTES;
+                }
+            }
+            let (y, updates) = (b.y.cast::<T>().add(to as usize), b.updates.cast::<T>().add(b.from[k] as usize));
+            let mut i = 0;
+            while i + AT_ONCE <= n {
+                apply::<T, C, AT_ONCE>(y.add(i), updates.add(i));
+                i += AT_ONCE;
+            }
+            if C::OFTEN && n - i >= AT_ONCE / 2 {
+                apply::<T, C, { AT_ONCE / 2 }>(y.add(i), updates.add(i));
+                i += AT_ONCE / 2;
+            }
+            while n - i >= AT_ONCE / 4 {
+                apply::<T, C, { AT_ONCE / 4 }>(y.add(i), updates.add(i));
+                i += AT_ONCE / 4;
+            }
+            while i < n {
+                apply::<T, C, 1>(y.add(i), updates.add(i));
+                i += 1;
+            }
         }
     }
 }
 
-/// Combines single updates with a table: a histogram.
+/// Adds single updates to a table.
 ///
 /// # Safety
-/// There are `n` indices and updates, and places of the table up to `room`.
-pub(super) unsafe fn counted<T: Element, C: Combine<T>>(
-    table: *mut T,
-    index: *const i32,
-    updates: *const T,
-    n: usize,
-    room: u32,
-    clip: bool,
-) {
+/// There are as many indices and updates, and places of the table up to `room`.
+unsafe fn counted<T: Element>(c: &Count) {
     // Pointers are plain arguments here: what closures catch would be read again after every write.
     #[inline(always)]
-    unsafe fn all<T: Element, C: Combine<T>, const CLIP: bool>(
+    unsafe fn all<T: Element, const CLIP: bool>(
         table: *mut T,
         index: *const i32,
         updates: *const T,
@@ -128,16 +299,16 @@ pub(super) unsafe fn counted<T: Element, C: Combine<T>>(
                 let place = if CLIP { i.clamp(0, room as i32) as u32 } else { i as u32 };
                 if place <= room {
                     let to = table.add(place as usize);
-                    *to = C::apply(*to, *updates.add(j));
+                    *to = (*to).add(*updates.add(j));
                 }
             }
         }
     }
     // SAFETY: the caller's promise.
     unsafe {
-        match clip {
-            true => all::<T, C, true>(table, index, updates, n, room),
-            false => all::<T, C, false>(table, index, updates, n, room),
+        match c.clip {
+            true => all::<T, true>(c.table.cast(), c.index, c.updates.cast(), c.n, c.room),
+            false => all::<T, false>(c.table.cast(), c.index, c.updates.cast(), c.n, c.room),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Where the slices of a scatter go: runs of adjacent elements, one after the other in the order of the updates.
 
 use super::STRIP_BYTES;
+use super::places::{Line, Places};
+use crate::gemm::Isa;
 use crate::library::element::{Index, index};
 use ir::ops::{Scatter, ScatterMode};
 use ir::{DType, Type};
@@ -9,9 +11,6 @@ use std::ops::Range;
 
 /// How many updates ahead places are asked for.
 pub(super) const AHEAD: usize = 12;
-
-/// No place is asked for ahead.
-pub(super) const NEAR: Option<fn(usize)> = None;
 
 /// An axis that is walked: size, elements of the operand and of the updates from one index to the next.
 #[derive(Clone, Copy)]
@@ -43,6 +42,8 @@ pub(super) struct Geometry {
     pub(super) operand: usize,
     /// A run of the operand is only ever met as a whole.
     pub(super) aligned: bool,
+    /// Places in operand and updates have 31 bits.
+    pub(super) small: bool,
 }
 
 /// The geometry of a scatter, unless the order of its updates is none of slices.
@@ -102,6 +103,7 @@ pub(super) fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &T
         clip: op.mode == ScatterMode::Clip,
         operand: operand.numel(),
         aligned: fixed,
+        small: operand.numel().max(updates.numel()) <= i32::MAX as usize,
     })
 }
 
@@ -120,62 +122,80 @@ fn advance(axes: &[Walk], at: &mut [usize], operand: &mut usize, updates: &mut u
     }
 }
 
+/// What a part goes through, and what is its own.
+#[derive(Clone)]
+pub(super) struct Part {
+    /// Indices of the first batch axis, and of the last.
+    pub(super) first: Range<usize>,
+    pub(super) last: Range<usize>,
+    /// Elements of the operand among which runs begin.
+    pub(super) own: Range<usize>,
+    /// Elements of every run.
+    pub(super) within: Range<usize>,
+}
+
 impl Geometry {
-    /// Calls `f` with the operand's and the updates' place of each run, in order, for these indices of the first batch axis; and `soon`, if there is
-    /// one, with the operand's place of a run to come.
+    /// The part that is everything.
+    pub(super) fn whole(&self) -> Part {
+        let last = 0..self.batch.last().map_or(1, |w| w.size);
+        Part { first: 0..self.first(), last, own: 0..self.operand, within: 0..self.run }
+    }
+
+    /// Calls `meet` with places of a part's runs, in order, and with those of the updates that go there.
     ///
     /// # Safety
-    /// `indices` is good for all index vectors.
-    #[inline(always)]
-    pub(super) unsafe fn runs(
+    /// `indices` is good for all index vectors, and the machine has the instruction set.
+    pub(super) unsafe fn runs(&self, isa: Isa, indices: *const u8, part: &Part, meet: &dyn Fn(&[u32], &[u32])) {
+        let mut places = Places::new(part.own.clone(), meet);
+        // SAFETY: the caller's promise.
+        unsafe {
+            // One component, one run for each slice, which is most scatters.
+            match (&self.components[..], self.rows, &self.batch[..]) {
+                ([c], 1, [outer @ .., last]) => self.lines(isa, indices, part, *c, (outer, *last), &mut places),
+                _ => self.slices(indices, part.first.clone(), &mut |to, from| places.push(to, from)),
+            }
+        }
+        places.finish();
+    }
+
+    /// The same for the first element of each slice, whatever follows it.
+    ///
+    /// # Safety
+    /// As for [`Geometry::runs`].
+    pub(super) unsafe fn firsts(&self, isa: Isa, indices: *const u8, part: &Part, meet: &dyn Fn(&[u32], &[u32])) {
+        let mut places = Places::new(part.own.clone(), meet);
+        if let ([c], [outer @ .., last]) = (&self.components[..], &self.batch[..]) {
+            // SAFETY: the caller's promise.
+            unsafe { self.lines(isa, indices, part, *c, (outer, *last), &mut places) };
+        }
+        places.finish();
+    }
+
+    /// Slices along the last batch axis, for all indices of the others.
+    ///
+    /// # Safety
+    /// As for [`Geometry::runs`].
+    unsafe fn lines(
         &self,
+        isa: Isa,
         indices: *const u8,
-        part: Range<usize>,
-        soon: Option<impl Fn(usize)>,
-        mut f: impl FnMut(usize, usize),
+        part: &Part,
+        component: Component,
+        (outer, axis): (&[Walk], Walk),
+        places: &mut Places,
     ) {
         if self.slices == 0 {
             return;
         }
-        // One component, one run for each slice, which is most scatters: the index's type is known in the loop.
-        if let ([c], 1, [outer @ .., last]) = (&self.components[..], self.rows, &self.batch[..]) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                match self.dtype {
-                    DType::I32 => {
-                        return self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, soon, f);
-                    }
-                    _ => return self.lines(*c, outer, *last, part, |i| (self.index)(indices, i), soon, f),
-                }
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.slices(indices, part, &mut f) }
-    }
-
-    /// Runs along the last batch axis, for all indices of the others.
-    #[expect(clippy::too_many_arguments, reason = "axes, indices, and what is called")]
-    #[inline(always)]
-    pub(super) fn lines(
-        &self,
-        c: Component,
-        outer: &[Walk],
-        last: Walk,
-        part: Range<usize>,
-        index: impl Fn(usize) -> i64,
-        soon: Option<impl Fn(usize)>,
-        mut f: impl FnMut(usize, usize),
-    ) {
-        // A part is one of the first batch axis.
-        let (along, inner) = match outer {
-            [] => (part, 0..1),
+        // Of one axis, the first is the last.
+        let (along, numbers) = match outer {
+            [] => (part.first.start.max(part.last.start)..part.first.end.min(part.last.end), 0..1),
             [_, rest @ ..] => {
                 let each: usize = rest.iter().map(|w| w.size).product();
-                (0..last.size, part.start * each..part.end * each)
+                (part.last.clone(), part.first.start * each..part.first.end * each)
             }
         };
-        let room = c.room as u64;
-        for number in inner {
+        for number in numbers {
             let (mut operand, mut updates, mut rest) = (0, 0, number);
             for w in outer.iter().rev() {
                 let at = rest % w.size;
@@ -183,42 +203,9 @@ impl Geometry {
                 operand += at * w.operand;
                 updates += at * w.updates;
             }
-            for j in along.clone() {
-                if let Some(soon) = &soon {
-                    let (later, most) = (j + AHEAD, along.end - 1);
-                    let j = if later < most { later } else { most };
-                    let place = index(number * last.size + j).clamp(0, c.room) as usize;
-                    soon(operand + j * last.operand + place * c.stride);
-                }
-                let i = index(number * last.size + j);
-                let place = if self.clip { i.clamp(0, c.room) } else { i };
-                if place as u64 <= room {
-                    f(operand + j * last.operand + place as usize * c.stride, updates + j * last.updates);
-                }
-            }
-        }
-    }
-
-    /// Calls `f` as [`Geometry::runs`] does, for some indices of the last batch axis and all of the others.
-    #[inline(always)]
-    pub(super) fn strip(
-        &self,
-        c: Component,
-        strip: Range<usize>,
-        index: impl Fn(usize) -> i64,
-        mut f: impl FnMut(usize, usize),
-    ) {
-        let Some((last, outer)) = self.batch.split_last() else { return };
-        let (mut at, mut operand, mut updates) = ([0; 16], 0, 0);
-        for number in 0..outer.iter().map(|w| w.size).product() {
-            for j in strip.clone() {
-                let i = index(number * last.size + j);
-                let place = if self.clip { i.clamp(0, c.room) } else { i };
-                if place as u64 <= c.room as u64 {
-                    f(operand + j * last.operand + place as usize * c.stride, updates + j * last.updates);
-                }
-            }
-            advance(outer, &mut at, &mut operand, &mut updates);
+            let line = Line { index: number * axis.size, operand, updates, axis, component };
+            // SAFETY: the caller's promise.
+            unsafe { places.line(self, isa, indices, &line, along.clone()) };
         }
     }
 
@@ -230,7 +217,8 @@ impl Geometry {
         (own && !outer.is_empty() && self.slices > 0 && last.size >= 2 * each).then_some(each)
     }
 
-    /// Any geometry, slice by slice; one piece of code for all types.
+    /// Any geometry, slice by slice: calls `f` with the operand's and the updates' place of each run, in order, for these indices of the
+    /// first batch axis.
     ///
     /// # Safety
     /// `indices` is good for all index vectors.
@@ -258,60 +246,14 @@ impl Geometry {
         }
     }
 
+    /// Rows of the operand and elements from one to the next, of a scatter along one axis whose slices are adjacent elements.
+    pub(super) fn rows(&self) -> Option<(usize, usize)> {
+        let ([c], 1, [last]) = (&self.components[..], self.rows, &self.batch[..]) else { return None };
+        (self.small && last.operand == 0 && self.slices > 0 && c.room >= 0).then_some((c.room as usize + 1, c.stride))
+    }
+
     /// How many indices the first batch axis has.
     pub(super) fn first(&self) -> usize {
         self.batch.first().map_or(1, |w| w.size)
     }
-}
-
-/// Runs that are kept until there are so many.
-const KEPT: usize = 128;
-
-/// Calls `f` with those places of a walk through all that begin among `own`. Which those are can't be foreseen, so they are noted
-/// without a branch and met afterwards, in order. All of them may be asked for ahead.
-///
-/// # Safety
-/// As for [`Geometry::runs`].
-#[inline(always)]
-pub(super) unsafe fn owned(
-    g: &Geometry,
-    indices: *const u8,
-    part: Range<usize>,
-    own: Range<usize>,
-    soon: Option<impl Fn(usize)>,
-    f: impl Fn(usize, usize),
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match own.len() == g.operand {
-            true => g.runs(indices, part, soon, f),
-            false => some(g, indices, part, own, &mut |kept| kept.iter().for_each(|&(to, from)| f(to, from))),
-        }
-    }
-}
-
-/// Calls `meet` with places that begin among `own`, many at a time; one piece of code for all types.
-///
-/// # Safety
-/// As for [`Geometry::runs`].
-#[inline(never)]
-unsafe fn some(
-    g: &Geometry,
-    indices: *const u8,
-    part: Range<usize>,
-    own: Range<usize>,
-    meet: &mut dyn FnMut(&[(usize, usize)]),
-) {
-    let (mut kept, mut n) = ([(0, 0); KEPT], 0);
-    let note = |to, from| {
-        kept[n] = (to, from);
-        n += own.contains(&to) as usize;
-        if n == KEPT {
-            meet(&kept);
-            n = 0;
-        }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { g.runs(indices, part, NEAR, note) };
-    meet(&kept[..n]);
 }

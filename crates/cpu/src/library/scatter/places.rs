@@ -1,11 +1,10 @@
-//! Slices that each go to one row of the operand: which of them are a part's, block by block.
+//! Which slices go to a part's elements, block by block.
 //!
 //! Whose a slice is can't be foreseen, so it is noted without a branch, sixteen at a time where vectors can leave lanes out; what is done
 //! for those that were noted knows only the elements' type, and has little code.
 
-use super::geometry::Geometry;
+use super::geometry::{Component, Geometry, Walk};
 use crate::gemm::Isa;
-use crate::library::element::Index;
 use ir::DType;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -15,148 +14,131 @@ pub(super) const BLOCK: usize = 512;
 /// What vectors may write beyond the last one that was noted.
 const SLACK: usize = 16;
 
-/// One row for each index: where rows begin, in operand and updates, and what indices may be.
-#[derive(Clone, Copy)]
-pub(super) struct Rows {
-    /// Rows of the operand, and elements from one to the next.
-    pub(super) count: u32,
-    pub(super) stride: usize,
-    /// Elements of the updates from one slice to the next.
+/// Places in the operand that are a part's, and in the updates what goes there.
+pub(super) struct Places<'a> {
+    to: [MaybeUninit<u32>; BLOCK + SLACK],
+    from: [MaybeUninit<u32>; BLOCK + SLACK],
+    n: usize,
+    own: Range<u32>,
+    meet: &'a dyn Fn(&[u32], &[u32]),
+}
+
+/// Slices along one axis: their first index, and where the first of them is in operand and updates, but for what its index adds.
+pub(super) struct Line {
+    pub(super) index: usize,
+    pub(super) operand: usize,
     pub(super) updates: usize,
-    slices: usize,
-    clip: bool,
-    dtype: DType,
-    index: Index,
+    pub(super) axis: Walk,
+    pub(super) component: Component,
 }
 
-impl Geometry {
-    /// The rows of a scatter along one axis whose slices are adjacent elements.
-    pub(super) fn rows(&self) -> Option<Rows> {
-        let ([c], 1, [last]) = (&self.components[..], self.rows, &self.batch[..]) else { return None };
-        let fits = (0..i32::MAX as i64).contains(&c.room) && self.slices <= i32::MAX as usize;
-        (fits && last.operand == 0 && self.slices > 0).then(|| Rows {
-            count: c.room as u32 + 1,
-            stride: c.stride,
-            updates: last.updates,
-            slices: self.slices,
-            clip: self.clip,
-            dtype: self.dtype,
-            index: self.index,
-        })
+impl<'a> Places<'a> {
+    /// Places among `own`, with which `meet` is called in order.
+    pub(super) fn new(own: Range<usize>, meet: &'a dyn Fn(&[u32], &[u32])) -> Places<'a> {
+        let none = [const { MaybeUninit::uninit() }; BLOCK + SLACK];
+        Places { to: none, from: none, n: 0, own: own.start as u32..own.end as u32, meet }
     }
-}
 
-/// The numbers of rows and of the slices that go to them.
-pub(super) struct Places {
-    rows: [MaybeUninit<u32>; BLOCK + SLACK],
-    slices: [MaybeUninit<u32>; BLOCK + SLACK],
-}
+    /// Notes one.
+    pub(super) fn push(&mut self, to: usize, from: usize) {
+        self.room(1);
+        self.to[self.n].write(to as u32);
+        self.from[self.n].write(from as u32);
+        self.n += self.own.contains(&(to as u32)) as usize;
+    }
 
-impl Rows {
-    /// Calls `f` with rows among `own` and the slices that go there, in order.
-    ///
-    /// # Safety
-    /// `indices` is good for all slices, and the machine has the instruction set.
-    #[inline(always)]
-    pub(super) unsafe fn each_block(
-        &self,
-        isa: Isa,
-        indices: *const u8,
-        own: Range<u32>,
-        mut f: impl FnMut(&[u32], &[u32]),
-    ) {
-        let mut places = Places {
-            rows: [const { MaybeUninit::uninit() }; BLOCK + SLACK],
-            slices: [const { MaybeUninit::uninit() }; BLOCK + SLACK],
-        };
-        for first in (0..self.slices).step_by(BLOCK) {
-            let block = first..self.slices.min(first + BLOCK);
-            // SAFETY: the caller's promise; so many places were written.
-            unsafe {
-                let n = self.note(isa, indices, own.clone(), block, &mut places);
-                let (rows, slices) = (places.rows.as_ptr().cast(), places.slices.as_ptr().cast());
-                f(std::slice::from_raw_parts(rows, n), std::slice::from_raw_parts(slices, n));
-            }
+    /// Makes room for some more.
+    fn room(&mut self, more: usize) {
+        if self.n + more > BLOCK {
+            self.finish();
         }
     }
 
-    /// Notes which slices of a block go to rows among `own`, and says how many do.
+    /// Goes to all that were noted.
+    pub(super) fn finish(&mut self) {
+        let (to, from) = (self.to.as_ptr().cast(), self.from.as_ptr().cast());
+        // SAFETY: so many places were written.
+        unsafe { (self.meet)(std::slice::from_raw_parts(to, self.n), std::slice::from_raw_parts(from, self.n)) };
+        self.n = 0;
+    }
+
+    /// Notes slices of a line that go to elements of this part.
     ///
     /// # Safety
-    /// As for [`Rows::each_block`].
-    #[inline(never)]
-    unsafe fn note(
-        &self,
-        isa: Isa,
-        indices: *const u8,
-        own: Range<u32>,
-        block: Range<usize>,
-        places: &mut Places,
-    ) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.dtype {
-                #[cfg(target_arch = "x86_64")]
-                DType::I32 if isa == Isa::Avx512 => self.note_avx512(indices.cast(), own, block, places),
-                DType::I32 => self.note_by(|i| *indices.cast::<i32>().add(i) as i64, own, block, places),
-                DType::I64 => self.note_by(|i| *indices.cast::<i64>().add(i), own, block, places),
-                _ => {
-                    let _ = isa;
-                    self.note_by(|i| (self.index)(indices, i), own, block, places)
+    /// `indices` is good for all slices, and the machine has the instruction set.
+    pub(super) unsafe fn line(&mut self, g: &Geometry, isa: Isa, indices: *const u8, line: &Line, along: Range<usize>) {
+        for first in along.clone().step_by(BLOCK) {
+            let some = first..along.end.min(first + BLOCK);
+            self.room(some.len());
+            // SAFETY: the caller's promise.
+            unsafe {
+                match g.dtype {
+                    #[cfg(target_arch = "x86_64")]
+                    DType::I32 if isa == Isa::Avx512 => self.note_avx512(g.clip, indices.cast(), line, some),
+                    DType::I32 => self.note(g.clip, |i| *indices.cast::<i32>().add(i) as i64, line, some),
+                    DType::I64 => self.note(g.clip, |i| *indices.cast::<i64>().add(i), line, some),
+                    _ => {
+                        let _ = isa;
+                        self.note(g.clip, |i| (g.index)(indices, i), line, some)
+                    }
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn note_by(
-        &self,
-        index: impl Fn(usize) -> i64,
-        own: Range<u32>,
-        block: Range<usize>,
-        places: &mut Places,
-    ) -> usize {
-        let (start, len) = (own.start as u64, own.len() as u64);
-        let (most, mut n) = (self.count as i64 - 1, 0);
-        for slice in block {
-            let i = index(slice);
-            let row = if self.clip { i.clamp(0, most) } else { i };
-            places.rows[n].write(row as u32);
-            places.slices[n].write(slice as u32);
-            n += ((row as u64).wrapping_sub(start) < len) as usize;
+    fn note(&mut self, clip: bool, index: impl Fn(usize) -> i64, line: &Line, some: Range<usize>) {
+        let (start, len) = (self.own.start, self.own.len() as u32);
+        let (room, stride, axis) = (line.component.room, line.component.stride as u32, line.axis);
+        let mut to = (line.operand + some.start * axis.operand) as u32;
+        let mut from = (line.updates + some.start * axis.updates) as u32;
+        let mut n = self.n;
+        for j in some {
+            let i = index(line.index + j);
+            let place = if clip { i.clamp(0, room) } else { i };
+            let at = to.wrapping_add((place as u32).wrapping_mul(stride));
+            self.to[n].write(at);
+            self.from[n].write(from);
+            n += ((place as u64 <= room as u64) & (at.wrapping_sub(start) < len)) as usize;
+            to = to.wrapping_add(axis.operand as u32);
+            from = from.wrapping_add(axis.updates as u32);
         }
-        n
+        self.n = n;
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
-    unsafe fn note_avx512(
-        &self,
-        indices: *const i32,
-        own: Range<u32>,
-        block: Range<usize>,
-        places: &mut Places,
-    ) -> usize {
+    unsafe fn note_avx512(&mut self, clip: bool, indices: *const i32, line: &Line, some: Range<usize>) {
         use std::arch::x86_64::*;
-        let (start, len) = (_mm512_set1_epi32(own.start as i32), _mm512_set1_epi32(own.len() as i32));
-        let (zero, most) = (_mm512_setzero_si512(), _mm512_set1_epi32((self.count - 1) as i32));
+        let all = |x: usize| _mm512_set1_epi32(x as i32);
+        let (start, len) = (all(self.own.start as usize), all(self.own.len()));
+        let (zero, room, stride) =
+            (_mm512_setzero_si512(), all(line.component.room as usize), all(line.component.stride));
         let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let mut n = 0;
-        for first in block.clone().step_by(SLACK) {
-            let there = u16::MAX >> (SLACK - SLACK.min(block.end - first));
-            // SAFETY: lanes beyond the block are masked; there is slack behind all places of a block.
+        let axis = line.axis;
+        let each =
+            |base: usize, by: usize| _mm512_add_epi32(all(base + some.start * by), _mm512_mullo_epi32(lanes, all(by)));
+        let (mut base, mut from) = (each(line.operand, axis.operand), each(line.updates, axis.updates));
+        let (along, next) = (all(SLACK * axis.operand), all(SLACK * axis.updates));
+        let mut n = self.n;
+        for first in some.clone().step_by(SLACK) {
+            let there = u16::MAX >> (SLACK - SLACK.min(some.end - first));
+            // SAFETY: lanes beyond the line are masked; there is slack behind all places of a block.
             unsafe {
-                let mut row = _mm512_maskz_loadu_epi32(there, indices.add(first));
-                if self.clip {
-                    row = _mm512_min_epi32(_mm512_max_epi32(row, zero), most);
+                let mut place = _mm512_maskz_loadu_epi32(there, indices.add(line.index + first));
+                if clip {
+                    place = _mm512_min_epi32(_mm512_max_epi32(place, zero), room);
                 }
-                let ours = _mm512_mask_cmplt_epu32_mask(there, _mm512_sub_epi32(row, start), len);
-                let slice = _mm512_add_epi32(_mm512_set1_epi32(first as i32), lanes);
-                _mm512_storeu_si512(places.rows.as_mut_ptr().add(n).cast(), _mm512_maskz_compress_epi32(ours, row));
-                _mm512_storeu_si512(places.slices.as_mut_ptr().add(n).cast(), _mm512_maskz_compress_epi32(ours, slice));
+                let to = _mm512_add_epi32(base, _mm512_mullo_epi32(place, stride));
+                let inside = _mm512_mask_cmple_epu32_mask(there, place, room);
+                let ours = _mm512_mask_cmplt_epu32_mask(inside, _mm512_sub_epi32(to, start), len);
+                _mm512_storeu_si512(self.to.as_mut_ptr().add(n).cast(), _mm512_maskz_compress_epi32(ours, to));
+                _mm512_storeu_si512(self.from.as_mut_ptr().add(n).cast(), _mm512_maskz_compress_epi32(ours, from));
                 n += ours.count_ones() as usize;
             }
+            base = _mm512_add_epi32(base, along);
+            from = _mm512_add_epi32(from, next);
         }
-        n
+        self.n = n;
     }
 }
