@@ -13,6 +13,10 @@ pub(super) const KEPT: usize = 32;
 /// Walks in turn: operand and result, where lines begin, elements of each and whether backwards, states.
 type Turn = unsafe fn((*const u8, *mut u8), *const usize, (usize, bool), *mut u64);
 
+/// Adjacent short lines: operand and result, how many, how to walk, the state to begin with.
+#[cfg(target_arch = "x86_64")]
+type Short = unsafe fn(*const u8, *mut u8, usize, Way, *const u64);
+
 /// Walks along eight lines in turn: one that writes results, and one that only folds.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
@@ -43,7 +47,7 @@ pub(super) struct Code {
     pub(super) lanes: Option<lanes::Steps>,
     /// Adjacent lines of no more elements than a block has.
     #[cfg(target_arch = "x86_64")]
-    pub(super) short: Option<unsafe fn(*const u8, *mut u8, usize, Way, *const u64)>,
+    pub(super) short: Option<Short>,
 }
 
 /// Which code there is.
@@ -212,10 +216,10 @@ unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
                 kept[i][k].write(states[i]);
             }
         }
-        for i in 0..N {
-            for k in 0..n {
+        for (&start, kept) in starts.iter().zip(&kept) {
+            for (k, s) in kept[..n].iter().enumerate() {
                 // SAFETY: as above; as many states were kept.
-                unsafe { *y.add(starts[i] + low + k) = F::result(kept[i][k].assume_init()) };
+                unsafe { *y.add(start + low + k) = F::result(s.assume_init()) };
             }
         }
         first += n;
