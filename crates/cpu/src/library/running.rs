@@ -4,6 +4,9 @@
 //! already. Where elements of a line are adjacent, eight lines have a lane each ([`lanes`]; [`eight_lines`] for sums and products of
 //! 16-bit floats) or fewer are taken in turn ([`turns`]), and a long line is cut at places that its
 //! length decides: the parts are folded, then each is run through from what the ones before it gave.
+//!
+//! Which lines go how is decided here, once for all elements and folds; what depends on those is behind pointers
+//! ([`Code`]), called for many elements at a time.
 
 mod eight_lines;
 #[cfg(target_arch = "x86_64")]
@@ -20,9 +23,8 @@ use compiler::Result;
 use eight_lines::{EIGHT, Walk, Walks, walks};
 use ir::Type;
 use ir::ops::{Cumulative, ReduceKind};
-use std::marker::PhantomData;
 use std::ops::Range;
-use turns::{KEPT, fold, scan, scan_by, singly};
+use turns::{Code, KEPT};
 
 /// Bytes of lines that are asked for while those before them are walked along.
 const AHEAD_BYTES: usize = 8 << 10;
@@ -36,6 +38,8 @@ const SHORT_WIDE: usize = 64;
 const FULL: usize = 6;
 /// Lines that are left, of which so few are taken in turn.
 const LEFT: usize = 4;
+/// One more.
+const BEYOND: usize = LEFT + 1;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
 const STRIP: usize = 128;
 /// Elements of a line from which it is cut.
@@ -77,109 +81,115 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     ),
 ];
 
-struct Running<T: Element, F: Fold<T>> {
+/// A running fold. Elements and states are bytes here.
+struct Running {
     lines: Lines,
-    identity: T,
     reverse: bool,
     /// Parts of a line; 1 where it is not cut.
     parts: usize,
-    avx2: bool,
+    /// Whether the machine has the vectors that most of the code is made for.
+    vectors: bool,
     /// For sums and products of 16-bit floats, whose states are f64.
     walks: Option<Walks>,
-    fold: PhantomData<fn() -> F>,
+    code: Code,
 }
+
+/// States of lines that go together: each fold's own, one beside the other.
+type States = [u64; EIGHT];
 
 pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let lines = Lines::new(&args[0], op.axis);
     let identity = op.kind.identity(args[0].dtype);
+    let vectors = machine.isa != Isa::Portable || !cfg!(target_arch = "x86_64");
     // Products of parts overflow and vanish elsewhere than those of the whole.
-    let cut = !(op.kind == ReduceKind::Prod && args[0].dtype.is_float());
+    let cut = vectors && !(op.kind == ReduceKind::Prod && args[0].dtype.is_float());
     let parts = if cut && lines.inner == 1 && lines.outer < MANY && lines.n >= LONG { 2 * TURNS } else { 1 };
-    by_fold!(args[0].dtype, op.kind, T, F => {
-        let identity = <T as Element>::from_scalar(identity);
-        let avx2 = machine.isa != Isa::Portable;
-        let walks = walks(args[0].dtype, op.kind, machine.isa);
-        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, parts, avx2, walks, fold: PhantomData }) as Box<dyn Routine>
-    })
+    let code = by_fold!(args[0].dtype, op.kind, T, F => Code::new::<T, F>(<T as Element>::from_scalar(identity)))?;
+    let walks = walks(args[0].dtype, op.kind, machine.isa);
+    Some(Box::new(Running { lines, reverse: op.reverse, parts, vectors, walks, code }))
 }
 
-/// How short adjacent lines are that are walked along one by one.
-const fn short<T>() -> usize {
-    if size_of::<T>() == 8 { SHORT_WIDE } else { SHORT }
-}
+impl Running {
+    /// The element of this number.
+    fn at(&self, x: Raw<u8>, i: usize) -> *mut u8 {
+        x.at(i * self.code.size)
+    }
 
-impl<T: Element, F: Fold<T>> Running<T, F> {
-    /// Whether lines have lanes: of integers, and of floats that are converted for it. Extrema of f32 wait longer for what a NaN needs than vectors
-    /// save, and few elements of eight bytes fit in one.
-    #[cfg(target_arch = "x86_64")]
-    const LANES: bool = size_of::<T>() < 8 && (T::IS_INT || size_of::<F::State>() > size_of::<T>());
+    /// How short adjacent lines are that are walked along one by one.
+    fn short(&self) -> usize {
+        if self.code.size == 8 { SHORT_WIDE } else { SHORT }
+    }
+
+    /// So many states as folds begin with.
+    fn fresh(&self) -> States {
+        let mut states = [0; EIGHT];
+        for i in 0..EIGHT {
+            let to = states.as_mut_ptr().cast::<u8>().wrapping_add(i * self.code.state);
+            // SAFETY: eight states of no more than eight bytes are there.
+            unsafe { to.copy_from_nonoverlapping((&raw const self.code.start).cast(), self.code.state) };
+        }
+        states
+    }
+
+    /// Some lines one after the other: so many, elements from one to the next, and from one element to the next, all from
+    /// the first state on, which becomes the last one of all.
+    ///
+    /// # Safety
+    /// All elements are there to read and to write, the latter by nobody else.
+    unsafe fn singly(&self, (x, y): (Raw<u8>, Raw<u8>), first: usize, lines: usize, n: usize, states: &mut States) {
+        let (apart, step) = if self.lines.inner == 1 { (n, 1) } else { (1, self.lines.inner) };
+        let (first, step) = match self.reverse {
+            false => (first, step as isize),
+            true => (first + n.saturating_sub(1) * step, -(step as isize)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { (self.code.walk)(self.at(x, first), self.at(y, first), [lines, n, apart], step, states.as_mut_ptr()) }
+    }
 
     /// Lines side by side, a strip of them at a time.
-    unsafe fn across(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
+    unsafe fn across(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
         let l = self.lines;
         let each = l.inner.div_ceil(STRIP);
         in_ranges(pool, l.outer * each, l.numel(), &|range: Range<usize>, _| {
             for i in range {
                 let first = i % each * STRIP;
-                let strip = (i / each * l.n * l.inner + first, STRIP.min(l.inner - first));
+                let (lanes, first) = (STRIP.min(l.inner - first), i / each * l.n * l.inner + first);
                 // SAFETY: inside the operand and this strip's part of the result; the machine has what it says.
                 unsafe {
-                    #[cfg(target_arch = "x86_64")]
-                    if self.avx2 {
-                        self.strip_avx2(strip, x, y);
+                    if !self.vectors {
+                        self.singly((x, y), first, lanes, l.n, &mut self.fresh());
                         continue;
                     }
-                    self.strip(strip, x, y);
+                    let (rows, step) = (l.n, l.inner as isize);
+                    let (first, step) = match self.reverse {
+                        false => (first, step),
+                        true => (first + rows.saturating_sub(1) * l.inner, -step),
+                    };
+                    (self.code.strip)(self.at(x, first), self.at(y, first), [lanes, rows], step, &self.code.start);
                 }
             }
         });
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    unsafe fn strip_avx2(&self, strip: (usize, usize), x: Raw<T>, y: Raw<T>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.strip(strip, x, y) }
-    }
-
-    /// So many lines from the one on that begins at `first`.
-    #[inline(always)]
-    unsafe fn strip(&self, (first, lanes): (usize, usize), x: Raw<T>, y: Raw<T>) {
-        let l = self.lines;
-        let mut states = [F::start(self.identity); STRIP];
-        for step in 0..l.n {
-            let k = if self.reverse { l.n - 1 - step } else { step };
-            let at = first + k * l.inner;
-            for (j, s) in states[..lanes].iter_mut().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    *s = F::step(*s, *x.at(at + j));
-                    *y.at(at + j) = F::result(*s);
-                }
-            }
-        }
-    }
-
     /// A walk by vectors.
     ///
     /// # Safety
-    /// As for `scan` and `fold`; the walk is one of this fold's.
+    /// As for `singly`; the walk is one of this fold's.
     unsafe fn walk(
         &self,
         walk: Walk,
-        (x, y): (Raw<T>, Raw<T>),
+        (x, y): (Raw<u8>, Raw<u8>),
         starts: [usize; EIGHT],
         len: usize,
-        mut states: [F::State; EIGHT],
-    ) -> [F::State; EIGHT] {
-        debug_assert!(size_of::<T>() == 2 && size_of::<F::State>() == 8);
+        states: &mut States,
+    ) {
+        debug_assert!(self.code.size == 2 && self.code.state == 8);
         // SAFETY: elements have two bytes, states are f64, and the caller vouches for the rest.
         unsafe { walk((Raw(x.0.cast()), Raw(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast()) };
-        states
     }
 
     /// Adjacent lines, whole.
-    unsafe fn lines(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
+    unsafe fn lines(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
         let (rows, n) = (self.lines.outer, self.lines.n);
         if rows * n == 0 {
             return;
@@ -194,62 +204,62 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
     }
 
     /// These adjacent lines, of which there is one at least.
-    unsafe fn some_lines(&self, own: Range<usize>, x: Raw<T>, y: Raw<T>) {
-        let (n, start) = (self.lines.n, F::start(self.identity));
+    unsafe fn some_lines(&self, own: Range<usize>, x: Raw<u8>, y: Raw<u8>) {
+        let (n, start, code) = (self.lines.n, self.fresh(), &self.code);
         let mut first = own.start;
-        if n < short::<T>() && self.walks.is_none() {
-            let (x, y) = (x.at(first * n), y.at(first * n));
+        if !self.vectors || n < self.short() && self.walks.is_none() {
             // SAFETY: the caller's promise.
             unsafe {
                 // States of f32 are converted back and forth, which vectors do several at a time.
                 #[cfg(target_arch = "x86_64")]
-                if self.avx2 && (FULL..=EIGHT).contains(&n) && size_of::<T>() == 4 && size_of::<F::State>() == 8 {
+                if let (true, FULL..=EIGHT, Some(short)) = (self.vectors, n, code.short) {
                     let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
-                    return lanes::short::<T, F>(x, y, own.len(), way, start);
+                    return short(self.at(x, first * n), self.at(y, first * n), own.len(), way, &code.start);
                 }
-                return singly::<T, F>(x, y, [own.len(), n], self.reverse, start);
+                return self.singly((x, y), first * n, own.len(), n, &mut start.clone());
             }
         }
         while first < own.end {
             let left = own.end - first;
+            let mut states = start;
             // SAFETY: the caller's promise.
             unsafe {
                 if left >= TURNS {
                     // Walking along several lines at once is no pattern that a processor foresees.
-                    let bytes = TURNS * n * size_of::<T>();
+                    let bytes = TURNS * n * code.size;
                     if bytes <= AHEAD_BYTES {
                         for b in (0..bytes).step_by(64) {
-                            ask_for(x.at(first * n).wrapping_byte_add(bytes + b));
-                            ask_for(y.at(first * n).wrapping_byte_add(bytes + b));
+                            ask_for(self.at(x, first * n).wrapping_add(bytes + b));
+                            ask_for(self.at(y, first * n).wrapping_add(bytes + b));
                         }
                     }
                 }
                 #[cfg(target_arch = "x86_64")]
-                if Self::LANES && self.avx2 && self.walks.is_none() && own.len() >= EIGHT && left > LEFT {
+                if let (Some(steps), None) = (code.lanes, self.walks)
+                    && own.len() >= EIGHT
+                    && left > LEFT
+                {
                     // The last eight lines may begin with some that are done, and give the same again.
                     let at = first.min(own.end - EIGHT) * n;
                     let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
-                    lanes::long::<T, F, true>(x.at(at), y.at(at), way, [start; EIGHT]);
+                    lanes::long(code.size, self.at(x, at), self.at(y, at), way, steps, true, &mut states);
                     first += EIGHT;
                     continue;
                 }
                 // Of fewer lines the last is walked along several times at once, to the same results.
-                let at = |i: usize| (first + i).min(own.end - 1) * n;
-                match (left, self.walks) {
-                    (1, _) => {
-                        scan::<T, F, 1>((x, y), [at(0)], n, self.reverse, [start]);
+                let starts = std::array::from_fn(|i| (first + i).min(own.end - 1) * n);
+                let (ends, way) = ((x.0.cast_const(), y.0), (n, self.reverse));
+                match (left, self.walks, code.turns, code.few) {
+                    (2.., Some(walks), ..) => self.walk(walks.scan, (x, y), starts, n, &mut states),
+                    (BEYOND.., None, Some(turns), _) => {
+                        (turns.scan)(ends, starts.as_ptr(), way, states.as_mut_ptr());
                     }
-                    (_, Some(walks)) => {
-                        self.walk(walks.scan, (x, y), std::array::from_fn(at), n, [start; EIGHT]);
+                    (2.., None, _, Some(few)) => {
+                        few(ends, starts.as_ptr(), way, states.as_mut_ptr());
+                        first += LEFT;
+                        continue;
                     }
-                    (..=LEFT, None) => {
-                        let starts = std::array::from_fn(at);
-                        scan_by::<T, F, LEFT>(self.avx2, (x, y), starts, n, self.reverse, [start; LEFT]);
-                    }
-                    _ => {
-                        let starts = std::array::from_fn(at);
-                        scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, n, self.reverse, [start; TURNS]);
-                    }
+                    _ => self.singly((x, y), first * n, left.min(TURNS), n, &mut states),
                 }
             }
             first += TURNS;
@@ -262,101 +272,95 @@ impl<T: Element, F: Fold<T>> Running<T, F> {
         line * self.lines.n + each * if self.reverse { self.parts - 1 - part } else { part }
     }
 
-    /// Parts that follow each other in one of both directions, by vectors if the machine has them.
+    /// Parts that follow each other in one of both directions: folded, or written too.
     ///
     /// # Safety
-    /// As for `scan` or, if nothing is written, `fold`.
-    unsafe fn folded<const WRITE: bool>(
-        &self,
-        (x, y): (Raw<T>, Raw<T>),
-        starts: [usize; TURNS],
-        each: usize,
-        states: [F::State; TURNS],
-    ) -> [F::State; TURNS] {
+    /// As for `singly`; what is only folded is not written.
+    unsafe fn folded(&self, write: bool, ends: (Raw<u8>, Raw<u8>), unit: usize, states: &mut States) {
+        let (each, groups) = (self.lines.n / self.parts, self.parts / TURNS);
+        let starts: [usize; TURNS] = std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i));
+        let (x, y) = ends;
         // SAFETY: the caller's promise.
         unsafe {
+            if let Some(walks) = self.walks {
+                return self.walk(if write { walks.scan } else { walks.fold }, ends, starts, each, states);
+            }
             #[cfg(target_arch = "x86_64")]
-            if Self::LANES && self.avx2 {
+            if let Some(steps) = self.code.lanes {
                 let apart = if self.reverse { -(each as isize) } else { each as isize };
                 let way = lanes::Way { apart, n: each, reverse: self.reverse };
-                return lanes::long::<T, F, WRITE>(x.at(starts[0]), y.at(starts[0]), way, states);
+                return lanes::long(
+                    self.code.size,
+                    self.at(x, starts[0]),
+                    self.at(y, starts[0]),
+                    way,
+                    steps,
+                    write,
+                    states,
+                );
             }
-            match WRITE {
-                true => scan_by::<T, F, TURNS>(self.avx2, (x, y), starts, each, self.reverse, states),
-                false => fold::<T, F, TURNS>(x, starts, each, self.reverse, states),
+            if let Some(turns) = self.code.turns {
+                let turn = if write { turns.scan } else { turns.fold };
+                turn((x.0, y.0), starts.as_ptr(), (each, self.reverse), states.as_mut_ptr());
             }
         }
     }
 
     /// Few long adjacent lines. The last elements, which are no whole part, come first where the walk is reversed.
-    unsafe fn parts(&self, pool: &Pool, x: Raw<T>, y: Raw<T>, totals: Raw<F::State>) {
+    unsafe fn parts(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>, totals: Raw<u8>) {
         let (rows, n, parts) = (self.lines.outer, self.lines.n, self.parts);
-        let (each, work) = (n / parts, rows * n);
-        let (whole, start) = (each * parts, F::start(self.identity));
-        let groups = parts / TURNS;
-        let starts = |unit: usize| -> [usize; TURNS] {
-            std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i))
-        };
+        let (whole, work, groups) = (n / parts * parts, rows * n, parts / TURNS);
+        let bytes = TURNS * self.code.state;
         in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
             for unit in range {
+                let mut states = self.fresh();
                 // SAFETY: inside the operand; totals have a place for each part.
                 unsafe {
-                    let found = match self.walks {
-                        Some(walks) => self.walk(walks.fold, (x, y), starts(unit), each, [start; TURNS]),
-                        None => self.folded::<false>((x, y), starts(unit), each, [start; TURNS]),
-                    };
-                    for (i, s) in found.into_iter().enumerate() {
-                        *totals.at(unit * TURNS + i) = s;
-                    }
+                    self.folded(false, (x, y), unit, &mut states);
+                    totals.at(unit * bytes).copy_from_nonoverlapping(states.as_ptr().cast(), bytes);
                 }
             }
         });
         // From what each part gives to what stands before each.
         for row in 0..rows {
-            let mut before = start;
-            let rest = row * n + whole;
+            let mut before = self.fresh();
+            let (rest, own) = (row * n + whole, totals.at(row * parts * self.code.state));
             // SAFETY: inside the operands; each total is read before it is replaced.
             unsafe {
                 if self.reverse {
-                    [before] = scan::<T, F, 1>((x, y), [rest], n - whole, true, [before]);
+                    self.singly((x, y), rest, 1, n - whole, &mut before);
                 }
-                for part in 0..parts {
-                    let total = *totals.at(row * parts + part);
-                    *totals.at(row * parts + part) = before;
-                    before = F::join(before, total);
-                }
+                (self.code.chain)(own, parts, before.as_mut_ptr());
                 if !self.reverse {
-                    scan::<T, F, 1>((x, y), [rest], n - whole, false, [before]);
+                    self.singly((x, y), rest, 1, n - whole, &mut before);
                 }
             }
         }
         in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
             for unit in range {
+                let mut states = [0; EIGHT];
                 // SAFETY: as above; these parts of the result are this range's own.
                 unsafe {
-                    let before = std::array::from_fn(|i| *totals.at(unit * TURNS + i));
-                    match self.walks {
-                        Some(walks) => self.walk(walks.scan, (x, y), starts(unit), each, before),
-                        None => self.folded::<true>((x, y), starts(unit), each, before),
-                    };
+                    states.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(totals.at(unit * bytes), bytes);
+                    self.folded(true, (x, y), unit, &mut states);
                 }
             }
         });
     }
 }
 
-impl<T: Element, F: Fold<T>> Routine for Running<T, F> {
+impl Routine for Running {
     fn scratch_bytes(&self) -> usize {
-        if self.parts > 1 { self.lines.outer * self.parts * size_of::<F::State>() } else { 0 }
+        if self.parts > 1 { self.lines.outer * self.parts * self.code.state } else { 0 }
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
+        let (x, y) = (Raw(args[0].cast_mut()), Raw(outs[0]));
         // SAFETY: the caller's promise.
         unsafe {
             match (self.lines.inner, self.parts) {
                 (1, 1) => self.lines(pool, x, y),
-                (1, _) => self.parts(pool, x, y, Raw(scratch.cast())),
+                (1, _) => self.parts(pool, x, y, Raw(scratch)),
                 _ => self.across(pool, x, y),
             }
         }

@@ -3,15 +3,17 @@
 //! Blocks of eight elements of each line are transposed in registers on the way in and on the way out, so that a step is one of vectors.
 //! Each line keeps the order of its elements, and its bits with it. Elements have four bytes at most.
 
-use super::EIGHT;
-use super::{Element, Fold};
+use super::{EIGHT, Element, Fold, States};
 use crate::library::rearrange::tiles::Transpose;
 use std::mem::MaybeUninit;
+
+/// Steps of a block.
+const STEPS: usize = 5 * EIGHT;
 
 /// A block of eight lines: step after step, all lines of each. Steps of a walk backwards are turned over; beyond a short line's last one they are written
 /// before the first.
 #[repr(align(64))]
-struct Block<T>(MaybeUninit<[[T; EIGHT]; 2 * EIGHT]>);
+struct Block<T>(MaybeUninit<[[T; EIGHT]; EIGHT + STEPS]>);
 
 impl<T> Block<T> {
     fn new() -> Block<T> {
@@ -33,12 +35,12 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Where the first of so many elements of a line is in a block, and how far it is to the next one.
+    /// Where the first of so many elements of a line, from a step on, is in a block, and how far it is to the next one.
     #[inline(always)]
-    fn in_block<T>(self, block: &mut Block<T>, elements: usize) -> (*mut T, isize) {
+    fn in_block<T>(self, block: *mut [T; EIGHT], elements: usize) -> (*mut T, isize) {
         match self.reverse {
-            false => (block.first().cast(), EIGHT as isize),
-            true => (block.first().wrapping_add(elements - 1).cast(), -(EIGHT as isize)),
+            false => (block.cast(), EIGHT as isize),
+            true => (block.wrapping_add(elements - 1).cast(), -(EIGHT as isize)),
         }
     }
 
@@ -47,7 +49,7 @@ impl Way {
     /// # Safety
     /// Eight elements of each line are there, and the machine has AVX2.
     #[inline(always)]
-    unsafe fn read<T: Element>(self, x: *const T, block: &mut Block<T>, elements: usize) {
+    unsafe fn read<T>(self, x: *const T, block: *mut [T; EIGHT], elements: usize) {
         let (y, to) = self.in_block(block, elements);
         // SAFETY: elements are moved as what they are by their size; the caller vouches for the rest.
         unsafe {
@@ -65,7 +67,7 @@ impl Way {
     /// # Safety
     /// As for [`Way::read`].
     #[inline(always)]
-    unsafe fn write<T: Element>(self, block: &mut Block<T>, y: *mut T, elements: usize) {
+    unsafe fn write<T>(self, block: *mut [T; EIGHT], y: *mut T, elements: usize) {
         let (x, from) = self.in_block(block, elements);
         // SAFETY: as above.
         unsafe {
@@ -78,73 +80,105 @@ impl Way {
     }
 }
 
-/// Folds some steps of a block; results are written if they are asked for.
-///
+/// Folds so many steps of a block, from eight states to the last ones.
+type Step = unsafe fn(*mut u8, usize, *mut u64);
+
+/// A fold's steps: those that put results where elements were, and those that only fold.
+#[derive(Clone, Copy)]
+pub(super) struct Steps {
+    scan: Step,
+    fold: Step,
+}
+
+impl Steps {
+    pub(super) fn new<T: Element, F: Fold<T>>() -> Steps {
+        Steps { scan: steps::<T, F, true>, fold: steps::<T, F, false> }
+    }
+}
+
 /// # Safety
-/// The steps are there.
-#[inline(always)]
-unsafe fn steps<T: Element, F: Fold<T>, const WRITE: bool>(
-    block: *const [T; EIGHT],
-    results: *mut [T; EIGHT],
-    n: usize,
-    mut states: [F::State; EIGHT],
-) -> [F::State; EIGHT] {
+/// The steps and states are there, and the machine has AVX2.
+#[target_feature(enable = "avx2")]
+unsafe fn steps<T: Element, F: Fold<T>, const WRITE: bool>(block: *mut u8, n: usize, to: *mut u64) {
+    let (block, to) = (block.cast::<[T; EIGHT]>(), to.cast::<[F::State; EIGHT]>());
+    // SAFETY: the caller's promise, here and below.
+    let mut states = unsafe { *to };
     for k in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: as above.
         unsafe {
-            let row = block.add(k).read();
-            states = std::array::from_fn(|j| F::step(states[j], row[j]));
+            let mut row = block.add(k).read();
+            for j in 0..EIGHT {
+                states[j] = F::step(states[j], row[j]);
+                if WRITE {
+                    row[j] = F::result(states[j]);
+                }
+            }
             if WRITE {
-                results.add(k).write(states.map(F::result));
+                block.add(k).write(row);
             }
         }
     }
-    states
+    // SAFETY: as above.
+    unsafe { *to = states };
 }
 
-/// Eight lines of no fewer elements than a block has; to the last states.
+/// Eight lines of elements of so many bytes, no fewer of them than eight; to the last states.
 ///
 /// # Safety
 /// All elements are there to read and, if results are written, to write, by nobody else; the machine has AVX2.
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn long<T: Element, F: Fold<T>, const WRITE: bool>(
-    x: *const T,
-    y: *mut T,
+pub(super) unsafe fn long(
+    size: usize,
+    x: *const u8,
+    y: *mut u8,
     way: Way,
-    mut states: [F::State; EIGHT],
-) -> [F::State; EIGHT] {
-    debug_assert!(way.n >= EIGHT);
-    let n = way.n;
-    let (mut block, mut results) = (Block::<T>::new(), Block::<T>::new());
-    let mut done = 0;
-    // SAFETY: blocks are inside of the lines by the caller's promise, and steps are read after they were written.
+    steps: Steps,
+    write: bool,
+    states: &mut States,
+) {
+    let step = if write { steps.scan } else { steps.fold };
+    // SAFETY: the caller's promise.
     unsafe {
-        while n - done >= EIGHT {
-            let at = if way.reverse { n - done - EIGHT } else { done };
-            way.read::<T>(x.add(at), &mut block, EIGHT);
-            states = steps::<T, F, WRITE>(block.first(), results.first(), EIGHT, states);
-            if WRITE {
-                way.write::<T>(&mut results, y.add(at), EIGHT);
-            }
-            done += EIGHT;
-        }
-        let fresh = n - done;
-        if fresh > 0 {
-            // The last block is one of eight elements too; those of the block before keep their results.
-            let kept = EIGHT - fresh;
-            let at = if way.reverse { 0 } else { n - EIGHT };
-            way.read::<T>(x.add(at), &mut block, EIGHT);
-            let (new, first) = (block.first().add(kept), results.first());
-            if WRITE {
-                first.add(fresh).copy_to(first, kept);
-            }
-            states = steps::<T, F, WRITE>(new, first.add(kept), fresh, states);
-            if WRITE {
-                way.write::<T>(&mut results, y.add(at), EIGHT);
-            }
+        match size {
+            1 => blocks::<u8>(x, y.cast(), way, step, write, states),
+            2 => blocks::<u16>(x.cast(), y.cast(), way, step, write, states),
+            _ => blocks::<u32>(x.cast(), y.cast(), way, step, write, states),
         }
     }
-    states
+}
+
+/// # Safety
+/// As for [`long`].
+#[target_feature(enable = "avx2")]
+unsafe fn blocks<T>(x: *const T, y: *mut T, way: Way, step: Step, write: bool, states: &mut States) {
+    debug_assert!(way.n >= EIGHT);
+    let n = way.n;
+    let mut block = Block::<T>::new();
+    let first = block.first();
+    let mut done = 0;
+    while done < n {
+        // What is left, or as much of it as leaves eight elements at least.
+        let own = if n - done < STEPS { n - done } else { STEPS - EIGHT };
+        let mut k = 0;
+        // SAFETY: blocks are inside of the lines by the caller's promise, and steps are read after they were written. The last eight
+        // elements may begin with some that are there already, and are the same.
+        unsafe {
+            while k < own {
+                let from = k.min(own - EIGHT);
+                let at = if way.reverse { n - done - from - EIGHT } else { done + from };
+                way.read(x.add(at), first.add(from), EIGHT);
+                k += EIGHT;
+            }
+            step(first.cast(), own, states.as_mut_ptr());
+            k = 0;
+            while write && k < own {
+                let from = k.min(own - EIGHT);
+                let at = if way.reverse { n - done - from - EIGHT } else { done + from };
+                way.write(first.add(from), y.add(at), EIGHT);
+                k += EIGHT;
+            }
+        }
+        done += own;
+    }
 }
 
 /// Adjacent lines of no more elements than a block has. Steps are always eight: those beyond a line's end read what follows, and nobody reads what they
@@ -153,10 +187,19 @@ pub(super) unsafe fn long<T: Element, F: Fold<T>, const WRITE: bool>(
 /// # Safety
 /// As for [`long`].
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn short<T: Element, F: Fold<T>>(x: *const T, y: *mut T, lines: usize, way: Way, start: F::State) {
+pub(super) unsafe fn short<T: Element, F: Fold<T>>(
+    x: *const u8,
+    y: *mut u8,
+    lines: usize,
+    way: Way,
+    start: *const u64,
+) {
+    let (x, y) = (x.cast::<T>(), y.cast::<T>());
+    // SAFETY: the caller's promise.
+    let start = [unsafe { *start.cast::<F::State>() }; EIGHT];
     debug_assert!(lines > 0 && way.n > 0 && way.n <= EIGHT);
     let n = way.n;
-    let (mut block, mut results) = (Block::<T>::new(), Block::<T>::new());
+    let mut block = Block::<T>::new();
     let mut line = 0;
     // SAFETY: blocks reach beyond the end of their last line, but not beyond that of all lines. The last lines go through memory in which a block has room.
     unsafe {
@@ -164,7 +207,7 @@ pub(super) unsafe fn short<T: Element, F: Fold<T>>(x: *const T, y: *mut T, lines
         let last = room.as_mut_ptr();
         // A walk backwards writes its other steps before these, and reads results from there.
         block.first().cast::<T>().copy_from_nonoverlapping(last, EIGHT * EIGHT);
-        results.first().sub(EIGHT).cast::<T>().copy_from_nonoverlapping(last, EIGHT * EIGHT);
+        block.first().sub(EIGHT).cast::<T>().copy_from_nonoverlapping(last, EIGHT * EIGHT);
         while line < lines {
             let (left, inside) = (EIGHT.min(lines - line) * n, (lines - line) * n >= EIGHT * n + EIGHT);
             let (mut from, mut to) = (x.add(line * n), y.add(line * n));
@@ -172,9 +215,10 @@ pub(super) unsafe fn short<T: Element, F: Fold<T>>(x: *const T, y: *mut T, lines
                 from.copy_to_nonoverlapping(last, left);
                 (from, to) = (last, last);
             }
-            way.read::<T>(from, &mut block, n);
-            steps::<T, F, true>(block.first(), results.first(), EIGHT, [start; EIGHT]);
-            way.write::<T>(&mut results, to, n);
+            way.read::<T>(from, block.first(), n);
+            let mut states = start;
+            steps::<T, F, true>(block.first().cast(), EIGHT, (&raw mut states).cast());
+            way.write::<T>(block.first(), to, n);
             if !inside {
                 last.copy_to_nonoverlapping(y.add(line * n), left);
             }
