@@ -135,12 +135,14 @@ unsafe fn strip<T: Element, F: Fold<T>>(
     let states = &mut states[..lanes];
     let (mut x, mut y) = (x.cast::<T>(), y.cast::<T>());
     for _ in 0..n {
+        // Two loops: the result may be in the operand's place, and vectors want to know that nothing they read is written.
         for (j, s) in states.iter_mut().enumerate() {
             // SAFETY: as above.
-            unsafe {
-                *s = F::step(*s, *x.add(j));
-                *y.add(j) = F::result(*s);
-            }
+            *s = F::step(*s, unsafe { *x.add(j) });
+        }
+        for (j, s) in states.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { *y.add(j) = F::result(*s) };
         }
         (x, y) = (x.wrapping_offset(step), y.wrapping_offset(step));
     }
