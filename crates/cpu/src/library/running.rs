@@ -38,8 +38,6 @@ const SHORT_WIDE: usize = 64;
 const FULL: usize = 6;
 /// Lines that are left, of which so few are taken in turn.
 const LEFT: usize = 4;
-/// One more.
-const BEYOND: usize = LEFT + 1;
 /// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
 const STRIP: usize = 128;
 /// Elements of a line from which it is cut.
@@ -251,7 +249,7 @@ impl Running {
                 let (ends, way) = ((x.0.cast_const(), y.0), (n, self.reverse));
                 match (left, self.walks, code.turns, code.few) {
                     (2.., Some(walks), ..) => self.walk(walks.scan, (x, y), starts, n, &mut states),
-                    (BEYOND.., None, Some(turns), _) => {
+                    (_, None, Some(turns), _) if left > LEFT => {
                         (turns.scan)(ends, starts.as_ptr(), way, states.as_mut_ptr());
                     }
                     (2.., None, _, Some(few)) => {

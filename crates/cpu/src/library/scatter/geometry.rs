@@ -249,7 +249,7 @@ impl Geometry {
     /// Rows of the operand and elements from one to the next, of a scatter along one axis whose slices are adjacent elements.
     pub(super) fn rows(&self) -> Option<(usize, usize)> {
         let ([c], 1, [last]) = (&self.components[..], self.rows, &self.batch[..]) else { return None };
-        (self.small && last.operand == 0 && self.slices > 0 && c.room >= 0).then_some((c.room as usize + 1, c.stride))
+        (self.small && last.operand == 0 && self.slices > 0 && c.room >= 0).then(|| (c.room as usize + 1, c.stride))
     }
 
     /// How many indices the first batch axis has.

@@ -211,10 +211,15 @@ pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: M
     let spreading = spreading::Spreading::new(&frame).filter(|_| op.kind == ReduceKind::Sum).map(Box::new);
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
-        let sliding = sliding.filter(|_| <F as Fold<T>>::JOINS);
+        let sliding = sliding.filter(|_| Reduction::<T, F>::SLIDES);
         let spreading = spreading.filter(|_| <F as Fold<T>>::ANY_ORDER);
         Box::new(Reduction::<T, F> { frame, sliding, spreading, identity, fold: PhantomData }) as Box<dyn Routine>
     })
+}
+
+impl<T: Element, F: Fold<T>> Reduction<T, F> {
+    /// Whether windows slide. Code for every type would be much: integers of two and of eight bytes, whose windows are rare, go the general way.
+    const SLIDES: bool = F::JOINS && (!T::IS_INT || size_of::<T>() == 1 || size_of::<T>() == 4);
 }
 
 impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
@@ -232,7 +237,9 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
         let frame = &self.frame;
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
         let scratch = Raw(scratch);
-        if let (Some(s), true) = (&self.sliding, F::JOINS) {
+        if Self::SLIDES
+            && let Some(s) = &self.sliding
+        {
             if !F::ANY_ORDER && s.is_flat() {
                 in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
                     let own = scratch.at(worker * s.scratch().next_multiple_of(64));

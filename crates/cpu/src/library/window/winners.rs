@@ -33,17 +33,25 @@ impl<T: Element> Line<'_, T> {
             // SAFETY: the caller's promise; the row is inside the keys, and the machine has what the frame says.
             unsafe {
                 #[cfg(target_arch = "x86_64")]
-                if frame.avx512 {
-                    return self.row_avx512(start, values, places);
+                {
+                    if Self::LONG && frame.avx512 {
+                        return self.row_avx512(start, values, places);
+                    }
+                    if frame.avx2 {
+                        return self.row_avx2(start, values, places);
+                    }
+                    // Old machines have one short piece of code.
+                    self.singly(start, values, places);
                 }
-                #[cfg(target_arch = "x86_64")]
-                if frame.avx2 {
-                    return self.row_avx2(start, values, places);
-                }
+                #[cfg(not(target_arch = "x86_64"))]
                 self.row(start, values, places);
             }
         });
     }
+
+    /// The type that long vectors are worth their code for.
+    #[cfg(target_arch = "x86_64")]
+    const LONG: bool = size_of::<T>() == 4 && !T::IS_INT;
 
     /// A row for an instruction set: a function of its own, or what is called for each row would not have it.
     #[cfg(target_arch = "x86_64")]
@@ -67,12 +75,17 @@ impl<T: Element> Line<'_, T> {
         // SAFETY: the caller's promise.
         unsafe {
             match a.stride {
-                1 if a.base_dilation == 1 => return self.lines::<1>(start, values, places),
-                2 if a.base_dilation == 1 => return self.lines::<2>(start, values, places),
-                _ if a.base_dilation == 1 => return self.picked(start, values, places),
-                _ => {}
+                1 if a.base_dilation == 1 => self.lines::<1>(start, values, places),
+                2 if a.base_dilation == 1 => self.lines::<2>(start, values, places),
+                _ if a.base_dilation == 1 => self.picked(start, values, places),
+                _ => self.singly(start, values, places),
             }
         }
+    }
+
+    /// The same, key by key.
+    #[inline(always)]
+    unsafe fn singly(self, start: usize, values: &mut [T], places: &mut [u32]) {
         let (row, at) = (self.keys.wrapping_add(start), (start - self.from) as u32);
         self.frame.along(|o, i| {
             // SAFETY: `along` gives indices inside the row, which is inside the keys.
