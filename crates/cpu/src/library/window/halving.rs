@@ -2,13 +2,14 @@
 
 use super::super::element::{Element, Fold};
 use super::Frame;
+use super::code::state;
 
 /// Two lines of the base and the line of windows over them.
 #[derive(Clone, Copy)]
-pub(super) struct Lines<T> {
-    pub(super) top: *const T,
-    pub(super) bottom: *const T,
-    pub(super) windows: usize,
+struct Lines<T> {
+    top: *const T,
+    bottom: *const T,
+    windows: usize,
 }
 
 /// The number of lines of windows in each matrix, if windows are 2×2 and tile the last two axes.
@@ -40,12 +41,14 @@ macro_rules! with_avx2 {
 }
 
 #[inline(always)]
-unsafe fn fold<T: Element, F: Fold<T>>(lines: Lines<T>, identity: T, to: *mut T) {
+unsafe fn fold<T: Element, F: Fold<T>>(lines: Lines<T>, start: u64, to: *mut T) {
+    // SAFETY: the caller's promise.
+    let start = unsafe { state::<F::State>(start) };
     for o in 0..lines.windows {
         // SAFETY: the caller vouches for two lines of twice as many elements, and for the results.
         unsafe {
             let (top, bottom) = (lines.top.add(2 * o), lines.bottom.add(2 * o));
-            let s = F::step(F::step(F::start(identity), *top), *top.add(1));
+            let s = F::step(F::step(start, *top), *top.add(1));
             *to.add(o) = F::result(F::step(F::step(s, *bottom), *bottom.add(1)));
         }
     }
@@ -97,25 +100,34 @@ unsafe fn scatter<T: Element>(keys: Lines<T>, max: bool, from: *const T, top: *m
     }
 }
 
-/// Reduces each window of a line.
+/// Reduces each of so many windows over two lines.
 ///
 /// # Safety
 /// The lines are good for twice as many elements as there are windows, `to` for one each; `avx2` is the machine's.
-pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(avx2: bool, lines: Lines<T>, identity: T, to: *mut T) {
-    with_avx2!(avx2, fold::<T, F>(lines, identity, to), <A: Element, B: Fold<A>>, (x: Lines<A>, i: A, y: *mut A))
+pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
+    avx2: bool,
+    [top, bottom]: [*const u8; 2],
+    windows: usize,
+    start: u64,
+    to: *mut u8,
+) {
+    let (lines, to) = (Lines { top: top.cast(), bottom: bottom.cast(), windows }, to.cast());
+    with_avx2!(avx2, fold::<T, F>(lines, start, to), <A: Element, B: Fold<A>>, (x: Lines<A>, i: u64, y: *mut A))
 }
 
 /// Puts an element for each window at its extremum, and zeros beside it.
 ///
 /// # Safety
-/// As for [`reduce`]; `top` and `bottom` are lines of results.
+/// As for [`reduce`], for keys, elements and the two lines of results.
 pub(super) unsafe fn spread<T: Element>(
     avx2: bool,
-    keys: Lines<T>,
-    max: bool,
-    from: *const T,
-    (top, bottom): (*mut T, *mut T),
+    [top, bottom]: [*const u8; 2],
+    (windows, max): (usize, bool),
+    from: *const u8,
+    to: [*mut u8; 2],
 ) {
+    let keys = Lines { top: top.cast(), bottom: bottom.cast(), windows };
+    let (from, [top, bottom]) = (from.cast(), to.map(|to| to.cast()));
     with_avx2!(avx2, scatter::<T>(keys, max, from, top, bottom), <A: Element>,
         (k: Lines<A>, m: bool, x: *const A, t: *mut A, b: *mut A))
 }

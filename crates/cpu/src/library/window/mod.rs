@@ -3,6 +3,7 @@
 //! A line of results (all axes but the last fixed) is computed at once: each row of the window passes over it, in the
 //! reference's order.
 
+mod code;
 mod halving;
 mod sliding;
 mod spreading;
@@ -13,10 +14,10 @@ use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
+use code::Code;
 use compiler::Result;
-use ir::ops::{ReduceKind, ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::{Shape, Type};
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The most axes.
@@ -132,8 +133,7 @@ impl Frame {
     }
 
     /// Calls `f` with each row of the windows of a line that meets the base: where that row of the base begins.
-    #[inline(always)]
-    fn rows(&self, line: usize, mut f: impl FnMut(usize)) {
+    fn rows(&self, line: usize, f: &mut dyn FnMut(usize)) {
         let mut at = [0usize; AXES];
         let mut rest = line;
         for (a, axis) in self.axes.iter().enumerate().rev() {
@@ -196,102 +196,68 @@ impl Frame {
 }
 
 /// A reduction of windows.
-struct Reduction<T: Element, F: Fold<T>> {
+struct Reduction {
     frame: Box<Frame>,
+    code: &'static Code,
     sliding: Option<Box<sliding::Sliding>>,
     spreading: Option<Box<spreading::Spreading>>,
-    identity: T,
-    fold: PhantomData<fn() -> F>,
+    /// The state that windows begin with.
+    start: u64,
 }
 
 pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     let identity = op.kind.identity(args[0].dtype);
-    let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none()).map(Box::new);
-    let spreading = spreading::Spreading::new(&frame).filter(|_| op.kind == ReduceKind::Sum).map(Box::new);
-    by_fold!(args[0].dtype, op.kind, T, F => {
-        let identity = <T as Element>::from_scalar(identity);
-        let sliding = sliding.filter(|_| Reduction::<T, F>::SLIDES);
-        let spreading = spreading.filter(|_| <F as Fold<T>>::ANY_ORDER);
-        Box::new(Reduction::<T, F> { frame, sliding, spreading, identity, fold: PhantomData }) as Box<dyn Routine>
-    })
+    let (code, start) = by_fold!(args[0].dtype, op.kind, T, F => {
+        let start = <F as Fold<T>>::start(<T as Element>::from_scalar(identity));
+        (const { &Code::new::<T, F>() }, code::number(start))
+    })?;
+    let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none() && code.slides.is_some());
+    let spreading = spreading::Spreading::new(&frame).filter(|_| code.spread.is_some());
+    let (sliding, spreading) = (sliding.map(Box::new), spreading.map(Box::new));
+    Some(Box::new(Reduction { frame, code, sliding, spreading, start }))
 }
 
-impl<T: Element, F: Fold<T>> Reduction<T, F> {
-    /// Whether windows slide. Code for every type would be much: integers of two and of eight bytes, whose windows are rare, go the general way.
-    const SLIDES: bool = F::JOINS && (!T::IS_INT || size_of::<T>() == 1 || size_of::<T>() == 4);
-}
-
-impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
+impl Routine for Reduction {
     fn scratch_bytes(&self) -> usize {
-        if let Some(s) = &self.sliding {
-            return s.scratch().next_multiple_of(64) * self.frame.threads;
-        }
-        if let Some(s) = &self.spreading {
-            return s.scratch() * self.frame.threads;
-        }
-        (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
+        let own = match (&self.sliding, &self.spreading) {
+            (Some(s), _) => s.scratch(),
+            (_, Some(s)) => s.scratch(),
+            _ => self.frame.last.count * 8,
+        };
+        own.next_multiple_of(64) * self.frame.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let frame = &self.frame;
-        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
-        let scratch = Raw(scratch);
-        if Self::SLIDES
-            && let Some(s) = &self.sliding
-        {
-            if !F::ANY_ORDER && s.is_flat() {
-                in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
-                    let own = scratch.at(worker * s.scratch().next_multiple_of(64));
-                    // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
-                    unsafe { s.flat::<T, F>(planes, (x.at(0), y.at(0)), self.identity, own) };
-                });
-                return Ok(());
-            }
-            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
-                let own = scratch.at(worker * s.scratch().next_multiple_of(64));
-                for plane in planes {
-                    // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
-                    unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own) };
-                }
-            });
-            return Ok(());
-        }
-        if F::ANY_ORDER
-            && let Some(s) = &self.spreading
-        {
-            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
-                let own = scratch.at(worker * s.scratch());
-                for plane in planes {
-                    // SAFETY: as above.
-                    unsafe { s.reduce::<T, F>(plane, (x.at(0), y.at(0)), self.identity, own, frame.avx2) };
-                }
-            });
-            return Ok(());
-        }
+        let (frame, code, start) = (&self.frame, self.code, self.start);
+        let own_bytes = self.scratch_bytes() / frame.threads.max(1);
+        let (x, y, scratch) = (Raw(args[0].cast_mut()), Raw(outs[0]), Raw(scratch));
         let n = frame.last.count;
-        in_ranges(pool, frame.lines, frame.work(), &|lines: Range<usize>, worker| {
-            let line_bytes = (n * 8).next_multiple_of(64);
-            // SAFETY: each worker has its own scratch, and a state takes at most 8 bytes.
-            let states =
-                unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * line_bytes).cast::<F::State>(), n) };
-            for line in lines {
-                if frame.halves.is_some() {
-                    let (top, bottom) = frame.pair(line);
-                    let pair = halving::Lines { top: x.at(top), bottom: x.at(bottom), windows: n };
-                    // SAFETY: both lines are inside the operand, and the results are the range's own.
-                    unsafe { halving::reduce::<T, F>(frame.avx2, pair, self.identity, y.at(line * n)) };
-                    continue;
-                }
-                states.fill(F::start(self.identity));
-                frame.rows(line, |start| {
-                    let row = x.at(start);
-                    // SAFETY: `along` gives indices inside the row, which is inside the operand.
-                    frame.along(|o, i| states[o] = F::step(states[o], unsafe { *row.add(i) }));
-                });
-                for (o, &s) in states.iter().enumerate() {
-                    // SAFETY: the line is this range's own.
-                    unsafe { *y.at(line * n + o) = F::result(s) };
+        let parts = match (&self.sliding, &self.spreading) {
+            (Some(s), _) => s.planes,
+            (_, Some(s)) => s.planes,
+            _ => frame.lines,
+        };
+        in_ranges(pool, parts, frame.work(), &|range: Range<usize>, worker| {
+            let (ends, own) = ((x.at(0).cast_const(), y.at(0)), scratch.at(worker * own_bytes));
+            // SAFETY: all is inside the operand, results are the range's own, scratch is the worker's, with at most 8 bytes for a state.
+            unsafe {
+                match (&self.sliding, &self.spreading, code.spread) {
+                    (Some(s), ..) if !code.any_order && s.is_flat() => s.flat(code, range, ends, start, own),
+                    (Some(s), ..) => range.for_each(|plane| s.plane(code, plane, ends, start, own)),
+                    (_, Some(s), Some(spread)) => {
+                        range.for_each(|plane| spread(s, plane, ends, start, own, frame.avx2));
+                    }
+                    _ if frame.halves.is_some() => range.for_each(|line| {
+                        let (top, bottom) = frame.pair(line);
+                        let pair = [top, bottom].map(|at| ends.0.add(at * code.size));
+                        (code.halves)(frame.avx2, pair, n, start, ends.1.add(line * n * code.size));
+                    }),
+                    _ => range.for_each(|line| {
+                        code::fill(own, code.state, n, start);
+                        frame.rows(line, &mut |at| (code.row)(frame, ends.0.add(at * code.size), own));
+                        (code.results)(own, ends.1.add(line * n * code.size), n);
+                    }),
                 }
             }
         });
@@ -300,120 +266,104 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
 }
 
 /// A gather or scatter at windows' extrema.
-struct Extrema<T: Element, const SCATTER: bool> {
+struct Extrema {
     frame: Box<Frame>,
+    keys: &'static winners::Keys,
     /// Where planes are small and a key and its place are one number.
     flat: Option<Box<sliding::Sliding>>,
+    scatter: bool,
     max: bool,
     /// Leading axes along which nothing slides, and the elements of keys and results below them.
     plain: usize,
     base: usize,
-    element: PhantomData<fn() -> T>,
 }
 
 pub(super) fn gather(op: &WindowGather, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
-    extrema::<false>(frame, op.max, args)
+    extrema(frame, false, op.max, args)
 }
 
 pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &args[1].shape, machine)?;
-    extrema::<true>(frame, op.max, args)
+    extrema(frame, true, op.max, args)
 }
 
-fn extrema<const SCATTER: bool>(frame: Box<Frame>, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
+fn extrema(frame: Box<Frame>, scatter: bool, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
     let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
     let base = args[0].numel() / plain.max(1);
     let flat = sliding::Sliding::new(&frame).filter(|s| s.is_flat() && args[0].dtype.size() <= 4);
     let flat = flat.filter(|_| frame.halves.is_none()).map(Box::new);
-    if args[0].dtype == args[1].dtype && base < winners::NONE as usize {
-        return by_dtype!(args[0].dtype, T => {
-            Box::new(Extrema::<T, SCATTER> { frame, flat, max, plain, base, element: PhantomData }) as Box<dyn Routine>
-        });
+    if args[0].dtype != args[1].dtype || base >= winners::NONE as usize {
+        return None;
     }
-    None
+    let keys = by_dtype!(args[0].dtype, T => const { &winners::Keys::new::<T>() })?;
+    Some(Box::new(Extrema { frame, keys, flat, scatter, max, plain, base }))
 }
 
-impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
+impl Extrema {
+    /// Puts elements of windows, from one on, to some places, from one on, or takes them from there.
+    ///
+    /// # Safety
+    /// They are there, and the result is the caller's own.
+    unsafe fn put(&self, x: *const u8, y: *mut u8, window: usize, from: usize, places: &[u32]) {
+        let (window, from) = (window * self.keys.size, from * self.keys.size);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.scatter {
+                true => (self.keys.add)(x.add(window), places, y.add(from)),
+                false => self.keys.take(x.add(from), places, y.add(window)),
+            }
+        }
+    }
+}
+
+impl Routine for Extrema {
     fn scratch_bytes(&self) -> usize {
         let own = self.flat.as_ref().map_or(self.frame.last.count * 12, |s| s.scratch());
         own.next_multiple_of(64) * self.frame.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let frame = &self.frame;
+        let (frame, size) = (&self.frame, self.keys.size);
+        let own_bytes = self.scratch_bytes() / frame.threads.max(1);
         let args = Pointers(args);
-        let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
+        let (y, scratch) = (Raw(outs[0]), Raw(scratch));
         let n = frame.last.count;
-        if let Some(s) = &self.flat {
-            let (plane, windows) = s.sizes();
-            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
-                let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<T>());
-                let own = scratch.at(worker * s.scratch().next_multiple_of(64));
-                if SCATTER {
-                    for i in planes.start * plane..planes.end * plane {
-                        // SAFETY: the range's own part of the result.
-                        unsafe { *y.at(i) = T::rounded(T::zero()) };
-                    }
+        // Windows of one block never meet the base of another.
+        let lines_each = frame.lines / self.plain.max(1);
+        let halves = self.scatter && frame.halves.is_some();
+        // Parts, and the elements of the base and the lines that belong to one.
+        let (parts, base, lines) = match &self.flat {
+            Some(s) => (s.planes, s.sizes().0, 0),
+            None if self.scatter => (self.plain, self.base, lines_each),
+            None => (frame.lines, 0, 1),
+        };
+        in_ranges(pool, parts, frame.work(), &|range: Range<usize>, worker| {
+            let (keys, x, own) = (args.get()[0], args.get()[1], scratch.at(worker * own_bytes));
+            let lines = range.start * lines..range.end * lines;
+            // SAFETY: all is inside the operands, and a winner inside the base; results are the range's own, scratch is the worker's, with at most 8 bytes for
+            // an element.
+            unsafe {
+                if self.scatter && !halves {
+                    y.at(range.start * base * size).write_bytes(0, range.len() * base * size);
                 }
-                let first = planes.start * windows;
-                // SAFETY: planes are inside the keys, scratch the worker's; a winner is inside its plane, results are the range's own.
-                unsafe {
-                    s.winners::<T>(planes, keys, self.max, own, |window, at| match SCATTER {
-                        true => *y.at(at) = (*y.at(at)).add(*x.add(first + window)),
-                        false => *y.at(first + window) = *x.add(at),
+                if let Some(s) = &self.flat {
+                    let put = &mut |window, from, places: &[u32]| self.put(x, y.at(0), window, from, places);
+                    return s.winners(range, keys, self.keys, self.max, own, put);
+                }
+                if halves {
+                    return lines.for_each(|line| {
+                        let (top, bottom) = frame.pair(line);
+                        let pair = [top, bottom].map(|at| keys.add(at * size));
+                        let to = [top, bottom].map(|at| y.at(at * size));
+                        (self.keys.spread)(frame.avx2, pair, (n, self.max), x.add(line * n * size), to);
                     });
                 }
-            });
-            return Ok(());
-        }
-        // Windows of one block never meet the base of another.
-        let blocks = if SCATTER { self.plain } else { frame.lines };
-        let lines_each = if SCATTER { frame.lines / self.plain.max(1) } else { 1 };
-        in_ranges(pool, blocks, frame.work(), &|range: Range<usize>, worker| {
-            let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<T>());
-            let line_bytes = (n * 12).next_multiple_of(64);
-            // SAFETY: each worker has its own scratch, and an element takes at most 8 bytes.
-            let (values, places) = unsafe {
-                let own = scratch.at(worker * line_bytes);
-                (
-                    std::slice::from_raw_parts_mut(own.cast::<T>(), n),
-                    std::slice::from_raw_parts_mut(own.add(8 * n).cast::<u32>(), n),
-                )
-            };
-            if SCATTER && frame.halves.is_some() {
-                for line in range.start * lines_each..range.end * lines_each {
-                    let (top, bottom) = frame.pair(line);
-                    // SAFETY: both lines are inside the base, and the range's own.
-                    unsafe {
-                        let pair = halving::Lines { top: keys.add(top), bottom: keys.add(bottom), windows: n };
-                        halving::spread(frame.avx2, pair, self.max, x.add(line * n), (y.at(top), y.at(bottom)));
-                    }
-                }
-                return;
-            }
-            if SCATTER {
-                for i in range.start * self.base..range.end * self.base {
-                    // SAFETY: the range's own part of the result.
-                    unsafe { *y.at(i) = T::rounded(T::zero()) };
-                }
-            }
-            for line in range.start * lines_each..range.end * lines_each {
-                let from = line / (frame.lines / self.plain.max(1)).max(1) * self.base;
-                // SAFETY: the frame is that of the keys, and the machine has what it says.
-                unsafe { winners::Line { frame, keys, line, from, max: self.max }.winners(values, places) };
-                for (o, &place) in places.iter().enumerate() {
-                    let (line_at, at) = (line * n + o, from + place as usize);
-                    // SAFETY: results are the range's own; a winner is inside the base.
-                    unsafe {
-                        if SCATTER {
-                            if place != winners::NONE {
-                                *y.at(at) = (*y.at(at)).add(*x.add(line_at));
-                            }
-                        } else {
-                            *y.at(line_at) = if place == winners::NONE { T::rounded(T::zero()) } else { *x.add(at) };
-                        }
-                    }
+                let places = std::slice::from_raw_parts_mut(own.add(8 * n).cast::<u32>(), n);
+                for line in lines {
+                    let from = line / lines_each.max(1) * self.base;
+                    self.keys.winners(frame, (line, from), (keys, self.max), own, places);
+                    self.put(x, y.at(0), line * n, from, places);
                 }
             }
         });

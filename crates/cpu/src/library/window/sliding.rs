@@ -6,8 +6,11 @@
 //! taken down the rows first: that keeps one line of them, and no plane. Of small planes without padding, rows are too short for loops of their
 //! own: some planes are one line, along which windows are reduced first by columns, then by rows, those that reach into the next row for nothing.
 
-use super::super::element::{Element, Fold, Max};
+use super::super::element::Max;
 use super::Frame;
+use super::code::{Code, Ends, Slides, fill, pick};
+use super::winners::Keys;
+use std::ops::Range;
 
 /// Bytes of reduced rows of one plane.
 pub(super) const PLANE_BYTES: usize = 1 << 20;
@@ -19,7 +22,8 @@ pub(super) const LOW: usize = 16;
 pub(super) const FLAT: usize = 32;
 /// Elements of planes that are such a line.
 const AREA: usize = 1 << 10;
-/// Rows that are read together, and elements along them.
+
+/// Rows that are read together, where the order is free.
 const TOGETHER: usize = 4;
 
 /// A frame whose windows slide over one or two axes, at the end.
@@ -73,189 +77,158 @@ impl Sliding {
         (self.rows.base * self.cols.base, self.rows.count * self.cols.count)
     }
 
-    /// Calls `f` with each window of some small planes, and where in the base its first extremum is.
+    /// Calls `f` with some windows of small planes, as many as are one line: the first window's number, the first place of the base under them, and for each
+    /// of them the place of its first extremum from there on.
     ///
     /// # Safety
-    /// `x` is good for the base, of elements of four bytes at most, and `scratch` for [`Sliding::scratch`].
-    pub(super) unsafe fn winners<T: Element>(
+    /// `x` is good for the base, of elements of four bytes at most that are such keys, and `scratch` for [`Sliding::scratch`].
+    pub(super) unsafe fn winners(
         &self,
-        planes: std::ops::Range<usize>,
-        x: *const T,
+        planes: Range<usize>,
+        x: *const u8,
+        keys: &Keys,
         max: bool,
         scratch: *mut u8,
-        mut f: impl FnMut(usize, usize),
+        f: &mut dyn FnMut(usize, usize, &[u32]),
     ) {
+        let code = const { &Code::new::<u64, Max>() };
         let (plane, windows) = self.sizes();
-        let mut window = 0;
+        let (mut found, mut places) = ([0u64; AREA], [0u32; AREA]);
         for first in planes.clone().step_by(AREA / plane) {
             let count = (AREA / plane).min(planes.end - first);
-            let mut found = [0u64; AREA];
             // SAFETY: the caller's promise; there is no such frame without AVX2, and a plane has no fewer elements than windows.
             unsafe {
-                let room = std::slice::from_raw_parts_mut(scratch.cast::<u64>(), 2 * AREA);
-                let (keys, done) = room.split_at_mut(AREA);
-                ranked(std::slice::from_raw_parts(x.add(first * plane), count * plane), max, keys);
-                self.windows::<u64, Max>(count, keys, done, found.as_mut_ptr());
+                (keys.ranked)(x.add(first * plane * keys.size), count * plane, max, scratch.cast());
+                self.windows(code, count, [scratch, scratch.add(AREA * 8)], found.as_mut_ptr().cast());
             }
-            for key in &found[..count * windows] {
-                f(window, first * plane + !(*key as u32) as usize);
-                window += 1;
-            }
+            let own = 0..count * windows;
+            places[own.clone()].iter_mut().zip(&found[own.clone()]).for_each(|(to, &key)| *to = !(key as u32));
+            f(first * windows, first * plane, &places[own]);
         }
     }
 
     /// The results of some planes, as many as a line holds at a time.
     ///
     /// # Safety
-    /// As for [`Sliding::reduce`].
-    pub(super) unsafe fn flat<T: Element, F: Fold<T>>(
-        &self,
-        planes: std::ops::Range<usize>,
-        (x, y): (*const T, *mut T),
-        identity: T,
-        scratch: *mut u8,
-    ) {
-        let plane = self.rows.base * self.cols.base;
+    /// As for [`Sliding::plane`]; the code is of a fold that joins.
+    pub(super) unsafe fn flat(&self, code: &Code, planes: Range<usize>, (x, y): Ends, start: u64, scratch: *mut u8) {
+        let Some(slides) = &code.slides else { return };
+        let (plane, windows) = self.sizes();
         for first in planes.clone().step_by(AREA / plane) {
             let count = (AREA / plane).min(planes.end - first);
-            let x = x.wrapping_add(first * plane);
-            let y = y.wrapping_add(first * self.rows.count * self.cols.count);
+            let x = x.wrapping_add(first * plane * code.size);
             // SAFETY: the caller's promise; there is no such frame without AVX2.
-            unsafe { self.flat_planes::<T, F>(count, x, y, F::start(identity), scratch.cast()) };
+            unsafe {
+                (slides.down[0])(&x, 0, Some(start), scratch, count * plane);
+                let room = [scratch, scratch.add(AREA * code.state)];
+                self.windows(code, count, room, y.add(first * windows * code.size));
+            }
         }
     }
 
-    /// The results of so many planes.
+    /// Results of so many small planes from the states of single elements.
     ///
     /// # Safety
-    /// `x` and `y` are good for so many planes, `scratch` for two lines of their states.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-    unsafe fn flat_planes<T: Element, F: Fold<T>>(
-        &self,
-        planes: usize,
-        x: *const T,
-        y: *mut T,
-        start: F::State,
-        scratch: *mut F::State,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let run = std::slice::from_raw_parts_mut(scratch, AREA);
-            let done = std::slice::from_raw_parts_mut(scratch.add(AREA), AREA);
-            down::<T, F, 1>([x], 0, start, true, &mut run[..planes * self.rows.base * self.cols.base]);
-            self.windows::<T, F>(planes, run, done, y);
-        }
-    }
-
-    /// Results of so many small planes from those of single elements.
-    ///
-    /// # Safety
-    /// `y` is good for them; the machine has the vectors.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-    unsafe fn windows<T: Element, F: Fold<T>>(
-        &self,
-        planes: usize,
-        run: &mut [F::State],
-        done: &mut [F::State],
-        y: *mut T,
-    ) {
+    /// `y` is good for them, `done` for as many states as `run` has; the machine has the vectors.
+    unsafe fn windows(&self, code: &Code, planes: usize, [run, done]: [*mut u8; 2], y: *mut u8) {
+        let Some(slides) = &code.slides else { return };
         let (rows, cols) = (self.rows, self.cols);
-        let (plane, n) = (rows.base * cols.base, planes * rows.base * cols.base);
-        let run = &mut run[..n];
+        let (plane, windows) = self.sizes();
+        let n = planes * plane;
         // SAFETY: the caller's promise; windows are inside their planes.
         unsafe {
             let along = n - (cols.window - 1);
-            double_up::<T, F>(run, &mut done[..along], cols.window, 1);
+            double_up(code, (run, n), (done, along), cols.window, 1);
             let down = along - (rows.window - 1) * cols.base;
-            double_up::<T, F>(&mut done[..along], &mut run[..down], rows.window, cols.base);
-            let mut to = y;
+            double_up(code, (done, along), (run, down), rows.window, cols.base);
+            let way = [rows.count, rows.stride as usize * cols.base, cols.count, cols.stride as usize];
             for p in 0..planes {
-                for o in 0..rows.count {
-                    let line = run.as_ptr().add(p * plane + o * rows.stride as usize * cols.base);
-                    for c in 0..cols.count {
-                        *to = F::result(*line.add(c * cols.stride as usize));
-                        to = to.add(1);
-                    }
-                }
+                (slides.results)(run.add(p * plane * code.state), way, y.add(p * windows * code.size));
             }
         }
     }
 
-    /// The results of one plane.
+    /// The results of one plane, by number.
     ///
     /// # Safety
-    /// `x` is good for a plane of the base, `y` for one of results, `scratch` for [`Sliding::scratch`].
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-    unsafe fn plane<T: Element, F: Fold<T>>(&self, x: *const T, y: *mut T, identity: T, scratch: *mut u8) {
+    /// `x` is good for the base, `y` for the results, `scratch` for [`Sliding::scratch`].
+    pub(super) unsafe fn plane(&self, code: &Code, plane: usize, (x, y): Ends, start: u64, scratch: *mut u8) {
+        let Some(slides) = &code.slides else { return };
         let (rows, cols) = (self.rows, self.cols);
-        let start = F::start(identity);
-        let at = scratch.cast::<F::State>();
-        // SAFETY: a state takes at most 8 bytes; the parts of scratch don't overlap.
+        let (base, windows) = self.sizes();
+        let (x, y) = (x.wrapping_add(plane * base * code.size), y.wrapping_add(plane * windows * code.size));
+        let row = |r: usize| x.wrapping_add(r * cols.base * code.size);
+        let result = |o: usize| y.wrapping_add(o * cols.count * code.size);
+        let part = |states: usize| scratch.wrapping_add(states * code.state);
+        let reduced = |r: usize| part(r * cols.count);
+        // A row of states, and two padded rows behind it.
+        let all = (rows.base + 1) * cols.count;
+        let (states, room) = (reduced(rows.base), [part(all), part(all + self.padded)]);
+        // SAFETY: a state takes at most 8 bytes; the parts of scratch don't overlap; there is no such frame without AVX2.
         unsafe {
-            let reduced = std::slice::from_raw_parts_mut(at, rows.base * cols.count);
-            let at = at.add(reduced.len());
-            let states = std::slice::from_raw_parts_mut(at, cols.count);
-            let at = at.add(cols.count);
-            let run = std::slice::from_raw_parts_mut(at, self.padded);
-            let done = std::slice::from_raw_parts_mut(at.add(self.padded), self.padded);
-            if F::ANY_ORDER && rows.window <= LOW {
+            if rows.window == 1 || code.any_order && rows.window <= LOW {
                 for o in 0..rows.count {
-                    let (mut lines, mut n) = ([x; LOW], 0);
-                    for r in (0..rows.window).filter_map(|k| rows.source(o, k)) {
-                        lines[n] = x.add(r * cols.base);
-                        n += 1;
-                    }
-                    let to = std::slice::from_raw_parts_mut(y.add(o * cols.count), cols.count);
-                    self.along::<T, F, T>(&lines[..n], start, run, done, to, F::result);
+                    let met = self.met(o);
+                    let (mut lines, n) = ([x; LOW], met.len());
+                    lines.iter_mut().zip(met).for_each(|(line, r)| *line = row(r));
+                    self.along(code, slides, &lines[..n], start, room, (result(o), true));
                 }
                 return;
             }
-            for (r, line) in reduced.chunks_exact_mut(cols.count).enumerate() {
-                self.along::<T, F, F::State>(&[x.add(r * cols.base)], start, run, done, line, |s| s);
+            for r in 0..rows.base {
+                self.along(code, slides, &[row(r)], start, room, (reduced(r), false));
             }
             for o in 0..rows.count {
-                let mut fresh = true;
-                for k in 0..rows.window {
-                    let Some(r) = rows.source(o, k) else { continue };
-                    let line = &reduced[r * cols.count..][..cols.count];
-                    if fresh {
-                        states.copy_from_slice(line);
-                    } else {
-                        joined::<T, F>(states.as_ptr(), line.as_ptr(), states.as_mut_ptr(), line.len());
-                    }
-                    fresh = false;
+                let mut from: Option<*mut u8> = None;
+                for r in self.met(o) {
+                    from = Some(match from {
+                        None => reduced(r),
+                        Some(from) => {
+                            (slides.joined)(from, reduced(r), states, cols.count);
+                            states
+                        }
+                    });
                 }
-                if fresh {
-                    states.fill(start);
-                }
-                let to = std::slice::from_raw_parts_mut(y.add(o * cols.count), cols.count);
-                to.iter_mut().zip(states.iter()).for_each(|(y, &s)| *y = F::result(s));
+                let from = from.unwrap_or_else(|| {
+                    fill(states, code.state, cols.count, start);
+                    states
+                });
+                (slides.results)(from, [1, 0, cols.count, 1], result(o));
             }
         }
     }
 
-    /// The reductions of all windows along a row, or along the sums of some rows.
+    /// The rows of the base under a row of windows.
+    fn met(&self, o: usize) -> Range<usize> {
+        let rows = &self.rows;
+        let first = o as i64 * rows.stride - rows.low;
+        let begin = first.clamp(0, rows.base as i64);
+        let end = (first + rows.window as i64).clamp(begin, rows.base as i64);
+        begin as usize..end as usize
+    }
+
+    /// The reductions of all windows along a row, or along the sums of some rows: results, or states.
     ///
     /// # Safety
     /// Rows are good for the elements along the last axis.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-    unsafe fn along<T: Element, F: Fold<T>, R>(
+    unsafe fn along(
         &self,
-        rows: &[*const T],
-        start: F::State,
-        run: &mut [F::State],
-        done: &mut [F::State],
-        to: &mut [R],
-        result: impl Fn(F::State) -> R,
+        code: &Code,
+        slides: &Slides,
+        rows: &[*const u8],
+        start: u64,
+        room: [*mut u8; 2],
+        (to, results): (*mut u8, bool),
     ) {
-        let stride = self.cols.stride as usize;
-        for (i, to) in to.chunks_mut(BLOCK).enumerate() {
-            let (first, length) = (i * BLOCK * stride, (to.len() - 1) * stride + self.cols.window);
-            let run = &mut run[..length];
+        let (count, stride) = (self.cols.count, self.cols.stride as usize);
+        let size = if results { code.size } else { code.state };
+        for first in (0..count).step_by(BLOCK) {
+            let n = BLOCK.min(count - first);
+            let length = (n - 1) * stride + self.cols.window;
             // SAFETY: the caller's promise.
             unsafe {
-                self.begin::<T, F>(rows, first, start, run);
-                self.combine::<T, F, R>(run, &mut done[..length], to, &result);
+                self.begin(code, slides, rows, first * stride, start, (room[0], length));
+                self.combine(code, slides, room, n, (to.add(first * size), results));
             }
         }
     }
@@ -264,280 +237,115 @@ impl Sliding {
     ///
     /// # Safety
     /// As for [`Sliding::along`].
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-    unsafe fn begin<T: Element, F: Fold<T>>(
+    unsafe fn begin(
         &self,
-        rows: &[*const T],
+        code: &Code,
+        slides: &Slides,
+        rows: &[*const u8],
         first: usize,
-        start: F::State,
-        run: &mut [F::State],
+        start: u64,
+        (run, length): (*mut u8, usize),
     ) {
         // What the fold begins with lies around the row.
-        let (low, length) = (self.cols.low - first as i64, run.len() as i64);
+        let (low, length) = (self.cols.low - first as i64, length as i64);
         let begin = low.clamp(0, length);
         let end = (self.cols.base as i64 + low).clamp(begin, length);
         let skip = (begin - low) as usize;
-        let (begin, end) = (begin as usize, end as usize);
-        run[..begin].fill(start);
-        run[end..].fill(start);
-        let inside = &mut run[begin..end];
-        if rows.is_empty() {
-            return inside.fill(start);
-        }
-        for (i, rows) in rows.chunks(TOGETHER).enumerate() {
-            // SAFETY: the caller's promise; where nothing is inside, nothing is read.
-            unsafe {
-                match *rows {
-                    [a] => down::<T, F, 1>([a], skip, start, i == 0, inside),
-                    // Where the order counts, there is one row.
-                    _ if !F::ANY_ORDER => {}
-                    [a, b] => down::<T, F, 2>([a, b], skip, start, i == 0, inside),
-                    [a, b, c] => down::<T, F, 3>([a, b, c], skip, start, i == 0, inside),
-                    [a, b, c, d] => down::<T, F, 4>([a, b, c, d], skip, start, i == 0, inside),
-                    _ => unreachable!("chunks have up to four rows"),
-                }
+        let (begin, end, length) = (begin as usize, end as usize, length as usize);
+        // SAFETY: the caller's promise; where nothing is inside, nothing is read.
+        unsafe {
+            let at = |i: usize| run.add(i * code.state);
+            fill(run, code.state, begin, start);
+            fill(at(end), code.state, length - end, start);
+            if rows.is_empty() {
+                fill(at(begin), code.state, end - begin, start);
+            }
+            for (i, rows) in rows.chunks(TOGETHER).enumerate() {
+                let fresh = (i == 0).then_some(start);
+                (slides.down[rows.len() - 1])(rows.as_ptr(), skip, fresh, at(begin), end - begin);
             }
         }
     }
 
-    /// Results of windows from those of single elements.
+    /// So many windows of the states of single elements.
     ///
     /// # Safety
-    /// The machine has the vectors.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-    unsafe fn combine<T: Element, F: Fold<T>, R>(
+    /// As for [`Sliding::along`].
+    unsafe fn combine(
         &self,
-        run: &mut [F::State],
-        done: &mut [F::State],
-        to: &mut [R],
-        result: &impl Fn(F::State) -> R,
+        code: &Code,
+        slides: &Slides,
+        [run, done]: [*mut u8; 2],
+        n: usize,
+        (to, results): (*mut u8, bool),
     ) {
         let (window, stride) = (self.cols.window, self.cols.stride as usize);
-        if stride == 1 {
-            // SAFETY: the caller's promise.
-            unsafe {
-                match window {
-                    1 => return to.iter_mut().zip(&*run).for_each(|(to, &s)| *to = result(s)),
-                    2 => return few::<T, F, R, 2>(run, to, result),
-                    3 => return few::<T, F, R, 3>(run, to, result),
-                    4 => return few::<T, F, R, 4>(run, to, result),
-                    _ => {}
-                }
-            }
-        }
-        if stride >= window.max(3) {
-            // No two windows share an element: each by itself.
-            for (to, own) in to.iter_mut().zip(run.chunks(stride)) {
-                *to = result(own[1..window].iter().fold(own[0], |s, &x| F::join(s, x)));
-            }
-            return;
-        }
-        let n = run.len() - window + 1;
+        // One window from each state on.
+        let all = (n - 1) * stride + 1;
         // SAFETY: the caller's promise.
         unsafe {
-            match window {
-                2 => few::<T, F, F::State, 2>(run, &mut done[..n], &|s| s),
-                3 => few::<T, F, F::State, 3>(run, &mut done[..n], &|s| s),
-                4 => few::<T, F, F::State, 4>(run, &mut done[..n], &|s| s),
-                _ => double_up::<T, F>(run, &mut done[..n], window, 1),
+            let (from, every) = match (window, stride, slides.few_results) {
+                (1, ..) => (run, stride),
+                (2..=4, 1, Some(few)) if results => return few[window - 2](run, to, n),
+                (2..=4, 1, _) if !results => return (slides.few[window - 2])(run, to, n),
+                _ if stride >= window.max(3) => {
+                    let way = [stride, window];
+                    match (slides.apart_results, results) {
+                        (_, false) => return (slides.apart)(run, way, to, n),
+                        (Some(apart), true) => return apart(run, way, to, n),
+                        (None, true) => (slides.apart)(run, way, done, n),
+                    }
+                    (done, 1)
+                }
+                (2..=4, ..) => {
+                    (slides.few[window - 2])(run, done, all);
+                    (done, stride)
+                }
+                _ => {
+                    double_up(code, (run, all + window - 1), (done, all), window, 1);
+                    (done, stride)
+                }
+            };
+            match results {
+                true => (slides.results)(from, [1, 0, n, every], to),
+                false => pick(from, code.state, [1, 0, n, every], to),
             }
         }
-        // Every second one by groups.
-        let groups = if stride == 2 { to.len().min(n / 2) / AT_ONCE * AT_ONCE } else { 0 };
-        for (to, s) in to[..groups].chunks_exact_mut(AT_ONCE).zip(done[..n].chunks_exact(2 * AT_ONCE)) {
-            for (k, to) in to.iter_mut().enumerate() {
-                *to = result(s[2 * k]);
-            }
-        }
-        match stride {
-            1 => to.iter_mut().zip(&*done).for_each(|(to, &s)| *to = result(s)),
-            stride => to.iter_mut().enumerate().skip(groups).for_each(|(o, to)| *to = result(done[o * stride])),
-        }
-    }
-
-    /// The results of one plane, by number.
-    ///
-    /// # Safety
-    /// `x` is good for the base, `y` for the results, `scratch` for [`Sliding::scratch`].
-    pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
-        &self,
-        plane: usize,
-        (x, y): (*const T, *mut T),
-        identity: T,
-        scratch: *mut u8,
-    ) {
-        let x = x.wrapping_add(plane * self.rows.base * self.cols.base);
-        let y = y.wrapping_add(plane * self.rows.count * self.cols.count);
-        // SAFETY: the caller's promise; there is no such frame without AVX2.
-        unsafe { self.plane::<T, F>(x, y, identity, scratch) }
-    }
-}
-
-/// Elements that are read before others are written: vectors of them need not ask whether both overlap.
-const AT_ONCE: usize = 8;
-
-/// Calls `f` with where each of the groups of [`AT_ONCE`] begins that cover `0..n`: the last one may overlap the one before. Says whether `n` is
-/// enough for one.
-#[inline(always)]
-fn cover(n: usize, mut f: impl FnMut(usize)) -> bool {
-    if n < AT_ONCE {
-        return false;
-    }
-    let mut at = 0;
-    // One call, so that it is written out here.
-    loop {
-        f(at);
-        if at + AT_ONCE >= n {
-            return true;
-        }
-        at = (at + AT_ONCE).min(n - AT_ONCE);
-    }
-}
-
-/// Elements below each other: of fresh states, or with what these have.
-///
-/// # Safety
-/// Rows are good for as many elements as there are states, after those that are skipped, and the machine has the vectors.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-#[inline(never)]
-unsafe fn down<T: Element, F: Fold<T>, const R: usize>(
-    rows: [*const T; R],
-    skip: usize,
-    start: F::State,
-    fresh: bool,
-    states: &mut [F::State],
-) {
-    let (rows, to) = (rows.map(|row| row.wrapping_add(skip)), states.as_mut_ptr());
-    let group = |at: usize| {
-        let mut s = [start; AT_ONCE];
-        for row in rows {
-            // SAFETY: the caller vouches for the rows, and the group is inside the states.
-            let x = unsafe { row.add(at).cast::<[T; AT_ONCE]>().read_unaligned() };
-            for (s, x) in s.iter_mut().zip(x) {
-                *s = F::step(*s, x);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { to.add(at).cast::<[F::State; AT_ONCE]>().write(s) };
-    };
-    if fresh && cover(states.len(), group) {
-        return;
-    }
-    for (i, s) in states.iter_mut().enumerate() {
-        let first = if fresh { start } else { *s };
-        // SAFETY: the caller's promise.
-        *s = rows.iter().fold(first, |s, row| F::step(s, unsafe { *row.add(i) }));
-    }
-}
-
-/// Windows of a few adjacent elements.
-///
-/// # Safety
-/// The machine has the vectors.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-#[inline(never)]
-unsafe fn few<T: Element, F: Fold<T>, R, const N: usize>(
-    run: &[F::State],
-    to: &mut [R],
-    result: &impl Fn(F::State) -> R,
-) {
-    let (from, out) = (run.as_ptr(), to.as_mut_ptr());
-    assert!(run.len() >= to.len() + N - 1);
-    // SAFETY: groups are inside the results, and with the elements after them inside the run.
-    let group = |at: usize| unsafe {
-        let mut s = from.add(at).cast::<[F::State; AT_ONCE]>().read();
-        for k in 1..N {
-            let x = from.add(at + k).cast::<[F::State; AT_ONCE]>().read();
-            for (s, x) in s.iter_mut().zip(x) {
-                *s = F::join(*s, x);
-            }
-        }
-        out.add(at).cast::<[R; AT_ONCE]>().write_unaligned(s.map(result));
-    };
-    if cover(to.len(), group) {
-        return;
-    }
-    for (o, to) in to.iter_mut().enumerate() {
-        *to = result(run[o + 1..o + N].iter().fold(run[o], |s, &x| F::join(s, x)));
     }
 }
 
 /// Reductions of windows, one from each element on, of runs of 1, 2, 4, .. elements that are `apart`.
 ///
 /// # Safety
-/// The machine has the vectors.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn double_up<T: Element, F: Fold<T>>(run: &mut [F::State], done: &mut [F::State], window: usize, apart: usize) {
-    // `run[i]` is of `size` elements from i on, `done[i]` of those that are taken.
+/// So many states are there, and so much room elsewhere; the code is of a fold that joins, and the machine has the vectors.
+unsafe fn double_up(
+    code: &Code,
+    (run, length): (*mut u8, usize),
+    (done, n): (*mut u8, usize),
+    window: usize,
+    apart: usize,
+) {
+    let Some(slides) = &code.slides else { return };
+    // Of `run`, each is of `size` elements from there on, of `done` of those that are taken.
     let (mut size, mut taken, mut left) = (1, 0, window);
-    let n = done.len();
     loop {
-        if left & 1 == 1 {
-            let from = &run[taken * apart..][..n];
-            match taken {
-                0 => done.copy_from_slice(from),
-                // SAFETY: both are there.
-                _ => unsafe { joined::<T, F>(done.as_ptr(), from.as_ptr(), done.as_mut_ptr(), n) },
+        // SAFETY: the caller's promise: windows are inside.
+        unsafe {
+            if left & 1 == 1 {
+                let from = run.add(taken * apart * code.state);
+                match taken {
+                    0 => std::ptr::copy_nonoverlapping(from, done, n * code.state),
+                    _ => (slides.joined)(done, from, done, n),
+                }
+                taken += size;
             }
-            taken += size;
+            left >>= 1;
+            if left == 0 {
+                return;
+            }
+            // Twice as long: of what begins at an element, and what begins so many later.
+            (slides.joined)(run, run.add(size * apart * code.state), run, length - (2 * size - 1) * apart);
         }
-        left >>= 1;
-        if left == 0 {
-            return;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { double::<T, F>(run, size, apart) };
         size *= 2;
-    }
-}
-
-/// Makes runs of `size` elements that are `apart` twice as long: of what begins at an element, and what begins so many later.
-///
-/// # Safety
-/// The machine has the vectors.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-#[inline(never)]
-unsafe fn double<T: Element, F: Fold<T>>(run: &mut [F::State], size: usize, apart: usize) {
-    let n = run.len() - (2 * size - 1) * apart;
-    let size = size * apart;
-    let at = run.as_mut_ptr();
-    // SAFETY: `n + size` elements are there.
-    unsafe { joined::<T, F>(at, at.wrapping_add(size), at, n) }
-}
-
-/// Joins states with others, to where the first are: a function of its own, which doesn't know that, or only those that change would be
-/// written, by masks, which takes some processors ten times as long.
-///
-/// # Safety
-/// So many states are at each place; others lie behind those that they are joined with, or elsewhere. The machine has the vectors.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-#[inline(never)]
-unsafe fn joined<T: Element, F: Fold<T>>(a: *const F::State, b: *const F::State, to: *mut F::State, n: usize) {
-    let whole = n / AT_ONCE * AT_ONCE;
-    // SAFETY: the caller's promise. Each is read before it is written.
-    unsafe {
-        for i in (0..whole).step_by(AT_ONCE) {
-            let mut s = a.add(i).cast::<[F::State; AT_ONCE]>().read();
-            let other = b.add(i).cast::<[F::State; AT_ONCE]>().read();
-            for (s, other) in s.iter_mut().zip(other) {
-                *s = F::join(*s, other);
-            }
-            to.add(i).cast::<[F::State; AT_ONCE]>().write(s);
-        }
-        (whole..n).for_each(|i| *to.add(i) = F::join(*a.add(i), *b.add(i)));
-    }
-}
-
-/// Numbers that order as extrema do, the first of equal elements above the others: what sorts elements above what is left to their place.
-///
-/// # Safety
-/// The machine has the vectors.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn ranked<T: Element>(x: &[T], max: bool, to: &mut [u64]) {
-    let flip = if max { 0 } else { u32::MAX };
-    for (i, (x, to)) in x.iter().zip(to).enumerate() {
-        let rank = x.key() as u32 ^ flip;
-        let rank = if x.is_nan() { u32::MAX } else { rank };
-        *to = (rank as u64) << 32 | !(i as u32) as u64;
     }
 }

@@ -4,6 +4,7 @@
 //! from one on that `q` and `r` decide: each phase `r` is a sum of few neighbours, and no hole is added.
 
 use super::super::element::{Element, Fold};
+use super::code::{Ends, state};
 use super::{Axis, Frame};
 use std::ops::Range;
 
@@ -60,57 +61,10 @@ impl Spreading {
         (self.cols.base * 8).next_multiple_of(64)
     }
 
-    /// The results of one plane, by number.
-    ///
-    /// # Safety
-    /// `x` is good for the base, `y` for the results, `scratch` for [`Spreading::scratch`].
-    pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
-        &self,
-        plane: usize,
-        (x, y): (*const T, *mut T),
-        identity: T,
-        scratch: *mut u8,
-        avx2: bool,
-    ) {
-        let (rows, cols) = (self.rows, self.cols);
-        let (x, y) = (x.wrapping_add(plane * rows.base * cols.base), y.wrapping_add(plane * rows.count * cols.count));
-        // SAFETY: a state takes at most 8 bytes.
-        let sums = unsafe { std::slice::from_raw_parts_mut(scratch.cast::<F::State>(), cols.base) };
-        for o in 0..rows.count {
-            // SAFETY: a row of results.
-            let to = unsafe { std::slice::from_raw_parts_mut(y.add(o * cols.count), cols.count) };
-            let mut met = (0..rows.window).filter_map(|k| rows.source(o, k)).peekable();
-            if met.peek().is_none() {
-                to.fill(F::result(F::start(identity)));
-                continue;
-            }
-            sums.fill(F::start(identity));
-            for r in met {
-                // SAFETY: a row of the base.
-                let row = unsafe { std::slice::from_raw_parts(x.add(r * cols.base), cols.base) };
-                sums.iter_mut().zip(row).for_each(|(s, &x)| *s = F::step(*s, x));
-            }
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx2")]
-                unsafe fn wide<T: Element, F: Fold<T>>(s: &Spreading, sums: &[F::State], identity: T, to: &mut [T]) {
-                    s.along::<T, F>(sums, identity, to);
-                }
-                if avx2 {
-                    // SAFETY: the machine has it.
-                    unsafe { wide::<T, F>(self, sums, identity, to) };
-                    continue;
-                }
-            }
-            let _ = avx2;
-            self.along::<T, F>(sums, identity, to);
-        }
-    }
-
     /// A row of results from the sums of rows.
     #[inline(always)]
-    fn along<T: Element, F: Fold<T>>(&self, sums: &[F::State], identity: T, to: &mut [T]) {
-        let (d, start) = (self.phases.len(), F::start(identity));
+    fn along<T: Element, F: Fold<T>>(&self, sums: &[F::State], start: F::State, to: &mut [T]) {
+        let d = self.phases.len();
         let none = F::result(start);
         for (r, p) in self.phases.iter().enumerate() {
             let first = r.min(to.len());
@@ -136,5 +90,54 @@ impl Spreading {
                 };
             }
         }
+    }
+}
+
+/// The results of one plane, by number.
+///
+/// # Safety
+/// Operand and result are there, scratch is good for [`Spreading::scratch`], and the machine has AVX2 if that is said.
+pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
+    spreading: &Spreading,
+    plane: usize,
+    (x, y): Ends,
+    start: u64,
+    scratch: *mut u8,
+    avx2: bool,
+) {
+    let (rows, cols) = (spreading.rows, spreading.cols);
+    let x = x.cast::<T>().wrapping_add(plane * rows.base * cols.base);
+    let y = y.cast::<T>().wrapping_add(plane * rows.count * cols.count);
+    // SAFETY: a state takes at most 8 bytes, and the number was made of one.
+    let (sums, start) =
+        unsafe { (std::slice::from_raw_parts_mut(scratch.cast::<F::State>(), cols.base), state::<F::State>(start)) };
+    for o in 0..rows.count {
+        // SAFETY: a row of results.
+        let to = unsafe { std::slice::from_raw_parts_mut(y.add(o * cols.count), cols.count) };
+        let mut met = (0..rows.window).filter_map(|k| rows.source(o, k)).peekable();
+        if met.peek().is_none() {
+            to.fill(F::result(start));
+            continue;
+        }
+        sums.fill(start);
+        for r in met {
+            // SAFETY: a row of the base.
+            let row = unsafe { std::slice::from_raw_parts(x.add(r * cols.base), cols.base) };
+            sums.iter_mut().zip(row).for_each(|(s, &x)| *s = F::step(*s, x));
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            unsafe fn wide<T: Element, F: Fold<T>>(s: &Spreading, sums: &[F::State], start: F::State, to: &mut [T]) {
+                s.along::<T, F>(sums, start, to);
+            }
+            if avx2 {
+                // SAFETY: the machine has it.
+                unsafe { wide::<T, F>(spreading, sums, start, to) };
+                continue;
+            }
+        }
+        let _ = avx2;
+        spreading.along::<T, F>(sums, start, to);
     }
 }

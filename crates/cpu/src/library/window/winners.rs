@@ -1,7 +1,8 @@
 //! Where the extrema of a line of windows are, window elements one after the other over all windows of the line: so vectors compare.
 
 use super::super::element::Element;
-use super::Frame;
+use super::code::by_size;
+use super::{Frame, halving};
 
 /// No element of the base is in the window.
 pub(super) const NONE: u32 = u32::MAX;
@@ -9,46 +10,141 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Keys that are picked at a time.
 const PICKED: usize = 32;
 
-/// A line of windows over keys.
+/// The code of a type of keys and elements.
+pub(super) struct Keys {
+    /// Bytes of an element.
+    pub(super) size: usize,
+    /// The windows of a line meet a row of keys: the best of them, and where it is.
+    row: unsafe fn(Row, *mut u8, *mut u32),
+    /// Numbers of so many keys that order as extrema do, the first of equal ones above the others: what sorts them above what is left to their place.
+    pub(super) ranked: unsafe fn(*const u8, usize, bool, *mut u64),
+    /// As [`halving::spread`].
+    pub(super) spread: unsafe fn(bool, [*const u8; 2], (usize, bool), *const u8, [*mut u8; 2]),
+    /// Adds elements to those at some places.
+    pub(super) add: unsafe fn(*const u8, &[u32], *mut u8),
+}
+
+/// A row of keys that the windows of a line meet.
 #[derive(Clone, Copy)]
-pub(super) struct Line<'a, T> {
-    pub(super) frame: &'a Frame,
-    pub(super) keys: *const T,
-    /// Its number among the lines, and the place from which places count.
-    pub(super) line: usize,
-    pub(super) from: usize,
-    pub(super) max: bool,
+struct Row<'a> {
+    frame: &'a Frame,
+    keys: *const u8,
+    /// Its first place.
+    at: u32,
+    max: bool,
+}
+
+impl Keys {
+    pub(super) const fn new<T: Element>() -> Keys {
+        Keys { size: size_of::<T>(), row: row::<T>, ranked: ranked::<T>, spread: halving::spread::<T>, add: add::<T> }
+    }
+
+    /// Writes for each window of a line, by number, the place of its first extremum, less `from`, or [`NONE`]; `values` is room for keys.
+    ///
+    /// # Safety
+    /// The frame is that of the keys, and there are as many places, and as much room, as windows.
+    pub(super) unsafe fn winners(
+        &self,
+        frame: &Frame,
+        (line, from): (usize, usize),
+        (keys, max): (*const u8, bool),
+        values: *mut u8,
+        places: &mut [u32],
+    ) {
+        places.fill(NONE);
+        // SAFETY: the caller's promise; each row is inside the keys.
+        unsafe {
+            values.write_bytes(0, places.len() * self.size);
+            frame.rows(line, &mut |start| {
+                let row = Row { frame, keys: keys.add(start * self.size), at: (start - from) as u32, max };
+                (self.row)(row, values, places.as_mut_ptr());
+            });
+        }
+    }
+
+    /// Takes elements at some places, nothing for none.
+    ///
+    /// # Safety
+    /// They are there, and room for as many.
+    pub(super) unsafe fn take(&self, from: *const u8, places: &[u32], to: *mut u8) {
+        by_size!(self.size, E => {
+            let (from, to) = (from.cast::<E>(), to.cast::<E>());
+            for (o, &place) in places.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *to.add(o) = if place == NONE { 0 } else { *from.add(place as usize) } };
+            }
+        })
+    }
+}
+
+/// As [`Keys::add`].
+///
+/// # Safety
+/// As many elements are there, and what is at the places.
+unsafe fn add<T: Element>(from: *const u8, places: &[u32], to: *mut u8) {
+    let (from, to) = (from.cast::<T>(), to.cast::<T>());
+    for (o, &place) in places.iter().enumerate().filter(|(_, place)| **place != NONE) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = to.add(place as usize);
+            *to = (*to).add(*from.add(o));
+        }
+    }
+}
+
+/// As [`Keys::ranked`].
+///
+/// # Safety
+/// So many keys, and so much room, are there; the machine has the vectors.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn ranked<T: Element>(x: *const u8, n: usize, max: bool, to: *mut u64) {
+    let flip = if max { 0 } else { u32::MAX };
+    // SAFETY: the caller's promise.
+    let (x, to) = unsafe { (std::slice::from_raw_parts(x.cast::<T>(), n), std::slice::from_raw_parts_mut(to, n)) };
+    for (i, (x, to)) in x.iter().zip(to).enumerate() {
+        let rank = x.key() as u32 ^ flip;
+        let rank = if x.is_nan() { u32::MAX } else { rank };
+        *to = (rank as u64) << 32 | !(i as u32) as u64;
+    }
+}
+
+/// As [`Keys::row`].
+///
+/// # Safety
+/// The row is of the frame's keys, and there are a value and a place for each window.
+unsafe fn row<T: Element>(row: Row, values: *mut u8, places: *mut u32) {
+    let (frame, n) = (row.frame, row.frame.last.count);
+    // SAFETY: the caller's promise; the machine has what the frame says.
+    unsafe {
+        let values = std::slice::from_raw_parts_mut(values.cast::<T>(), n);
+        let places = std::slice::from_raw_parts_mut(places, n);
+        let line = Line { frame, row: row.keys.cast::<T>(), at: row.at, max: row.max };
+        #[cfg(target_arch = "x86_64")]
+        {
+            if Line::<T>::LONG && frame.avx512 {
+                return line.row_avx512(values, places);
+            }
+            if frame.avx2 {
+                return line.row_avx2(values, places);
+            }
+            // Old machines have one short piece of code.
+            line.singly(values, places);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        line.row(values, places);
+    }
+}
+
+/// A line of windows over a row of keys.
+#[derive(Clone, Copy)]
+struct Line<'a, T> {
+    frame: &'a Frame,
+    row: *const T,
+    at: u32,
+    max: bool,
 }
 
 impl<T: Element> Line<'_, T> {
-    /// Writes for each window the place of its first extremum, less `from`, or [`NONE`]; `values` is scratch.
-    ///
-    /// # Safety
-    /// The frame is that of the keys, and both slices have an element for each window.
-    pub(super) unsafe fn winners(self, values: &mut [T], places: &mut [u32]) {
-        places.fill(NONE);
-        values.fill(T::rounded(T::zero()));
-        let frame = self.frame;
-        frame.rows(self.line, |start| {
-            // SAFETY: the caller's promise; the row is inside the keys, and the machine has what the frame says.
-            unsafe {
-                #[cfg(target_arch = "x86_64")]
-                {
-                    if Self::LONG && frame.avx512 {
-                        return self.row_avx512(start, values, places);
-                    }
-                    if frame.avx2 {
-                        return self.row_avx2(start, values, places);
-                    }
-                    // Old machines have one short piece of code.
-                    self.singly(start, values, places);
-                }
-                #[cfg(not(target_arch = "x86_64"))]
-                self.row(start, values, places);
-            }
-        });
-    }
-
     /// The type that long vectors are worth their code for.
     #[cfg(target_arch = "x86_64")]
     const LONG: bool = size_of::<T>() == 4 && !T::IS_INT;
@@ -56,37 +152,37 @@ impl<T: Element> Line<'_, T> {
     /// A row for an instruction set: a function of its own, or what is called for each row would not have it.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    unsafe fn row_avx512(self, start: usize, values: &mut [T], places: &mut [u32]) {
+    unsafe fn row_avx512(self, values: &mut [T], places: &mut [u32]) {
         // SAFETY: the caller's promise.
-        unsafe { self.row(start, values, places) }
+        unsafe { self.row(values, places) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    unsafe fn row_avx2(self, start: usize, values: &mut [T], places: &mut [u32]) {
+    unsafe fn row_avx2(self, values: &mut [T], places: &mut [u32]) {
         // SAFETY: the caller's promise.
-        unsafe { self.row(start, values, places) }
+        unsafe { self.row(values, places) }
     }
 
-    /// Windows meet the row of keys that begins at `start`.
+    /// Windows meet the row.
     #[inline(always)]
-    unsafe fn row(self, start: usize, values: &mut [T], places: &mut [u32]) {
+    unsafe fn row(self, values: &mut [T], places: &mut [u32]) {
         let a = &self.frame.last;
         // SAFETY: the caller's promise.
         unsafe {
             match a.stride {
-                1 if a.base_dilation == 1 => self.lines::<1>(start, values, places),
-                2 if a.base_dilation == 1 => self.lines::<2>(start, values, places),
-                _ if a.base_dilation == 1 => self.picked(start, values, places),
-                _ => self.singly(start, values, places),
+                1 if a.base_dilation == 1 => self.lines::<1>(values, places),
+                2 if a.base_dilation == 1 => self.lines::<2>(values, places),
+                _ if a.base_dilation == 1 => self.picked(values, places),
+                _ => self.singly(values, places),
             }
         }
     }
 
     /// The same, key by key.
     #[inline(always)]
-    unsafe fn singly(self, start: usize, values: &mut [T], places: &mut [u32]) {
-        let (row, at) = (self.keys.wrapping_add(start), (start - self.from) as u32);
+    unsafe fn singly(self, values: &mut [T], places: &mut [u32]) {
+        let (row, at) = (self.row, self.at);
         self.frame.along(|o, i| {
             // SAFETY: `along` gives indices inside the row, which is inside the keys.
             let key = unsafe { *row.add(i) };
@@ -96,8 +192,8 @@ impl<T: Element> Line<'_, T> {
 
     /// The same where windows are farther apart: keys that vectors meet are picked first.
     #[inline(always)]
-    unsafe fn picked(self, start: usize, values: &mut [T], places: &mut [u32]) {
-        let (row, at, max) = (self.keys.wrapping_add(start), (start - self.from) as u32, self.max);
+    unsafe fn picked(self, values: &mut [T], places: &mut [u32]) {
+        let (row, at, max) = (self.row, self.at, self.max);
         let a = &self.frame.last;
         let up = |x: i64| (x + a.stride - 1).div_euclid(a.stride);
         let mut keys = [T::rounded(T::zero()); PICKED];
@@ -122,8 +218,8 @@ impl<T: Element> Line<'_, T> {
 
     /// The same where windows are `S` elements apart.
     #[inline(always)]
-    unsafe fn lines<const S: usize>(self, start: usize, values: &mut [T], places: &mut [u32]) {
-        let (row, at, max) = (self.keys.wrapping_add(start), (start - self.from) as u32, self.max);
+    unsafe fn lines<const S: usize>(self, values: &mut [T], places: &mut [u32]) {
+        let (row, at, max) = (self.row, self.at, self.max);
         let a = &self.frame.last;
         let up = |x: i64| (x + S as i64 - 1).div_euclid(S as i64);
         for k in 0..a.window {
