@@ -67,8 +67,10 @@ pub struct Partials {
     pub least: usize,
     /// Results that are work enough for all threads; results along the last axis are shared out by 64.
     pub few: usize,
-    /// Elements that each of those shares must have.
+    /// Elements that each of those shares must have, if there are as many as `lone`: rows that stay in a worker's cache are better left whole.
     pub each: usize,
+    /// Results so few that threads would wait for each other.
+    pub lone: usize,
     /// How many blocks there should be.
     pub blocks: usize,
     /// Elements of a block, at least and at most.

@@ -29,7 +29,15 @@ static TARGET: Target = Target {
         row_scratch: 128 << 10,
     },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
-    partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
+    partials: Partials {
+        least: 1 << 18,
+        few: 32,
+        each: 1 << 18,
+        lone: 8,
+        blocks: 128,
+        block: (1 << 13, 1 << 16),
+        stages: 2,
+    },
     schedule: Schedule::Workers(Workers {
         parallel_work: 40_000,
         chunks: 64,

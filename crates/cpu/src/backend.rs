@@ -41,7 +41,15 @@ const fn target(row_vector: i64) -> compiler::Target {
         },
         // About two transcendental functions are cheap.
         keep: Keep { costly: 12, cheap: 48, distant: 6 },
-        partials: Partials { least: 1 << 18, few: 32, each: 1, blocks: 128, block: (1 << 13, 1 << 16), stages: 2 },
+        partials: Partials {
+            least: 1 << 18,
+            few: 32,
+            each: 1 << 18,
+            lone: 8,
+            blocks: 128,
+            block: (1 << 13, 1 << 16),
+            stages: 2,
+        },
         schedule: Schedule::Workers(Workers {
             parallel_work: 40_000,
             chunks: 64,

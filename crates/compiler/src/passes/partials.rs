@@ -33,7 +33,8 @@ fn cut(
     let kept: usize = (0..ty.rank()).filter(|&a| !reduced(a)).map(|a| ty.shape[a]).product();
     let Some(last) = ty.rank().checked_sub(1) else { return Ok(None) };
     let shares = if reduced(last) { kept } else { kept / ty.shape[last].max(1) * (ty.shape[last] / 64).max(1) };
-    if stages < 2 || total < target.least || shares >= target.few || total / shares.max(1) < target.each {
+    let short = shares >= target.lone && total / shares.max(1) < target.each;
+    if stages < 2 || total < target.least || shares >= target.few || short {
         return Ok(None);
     }
     // The longest run of neighbouring reduced axes becomes one axis, and that is cut.

@@ -43,6 +43,7 @@ pub fn target(buffers: usize, binding: usize) -> Target {
             least: 1 << 14,
             few: 1 << 10,
             each: 1 << 13,
+            lone: 0,
             blocks: 1 << 10,
             block: (1 << 12, 1 << 17),
             stages: 3,

@@ -26,7 +26,7 @@ impl Device {
             let row_scratch = *rng.pick(&[0, 4 << 10, 128 << 10]);
             target.kernel = KernelLimits { cuts, row_scratch, ..target.kernel };
             if rng.chance(0.5) {
-                target.partials = Partials { least: 16, few: 3, each: 4, blocks: 4, block: (2, 8), stages: 3 };
+                target.partials = Partials { least: 16, few: 3, each: 4, lone: 0, blocks: 4, block: (2, 8), stages: 3 };
             }
             target.schedule = Schedule::Grid;
             target.products = Products { prologues: None, epilogues: None, ..target.products };

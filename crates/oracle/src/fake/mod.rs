@@ -48,7 +48,7 @@ static TARGET: Target = Target {
     },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
     // Small, so that small graphs go this way too.
-    partials: Partials { least: 16, few: 3, each: 4, blocks: 4, block: (2, 8), stages: 3 },
+    partials: Partials { least: 16, few: 3, each: 4, lone: 0, blocks: 4, block: (2, 8), stages: 3 },
     schedule: Schedule::Grid,
     products: Products { dtypes: &[DType::F32], prologues: None, epilogues: None },
 };

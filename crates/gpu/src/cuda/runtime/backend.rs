@@ -175,6 +175,7 @@ pub(super) fn target() -> Target {
             least: 1 << 13,
             few: 1 << 10,
             each: 1 << 13,
+            lone: 0,
             blocks: 1 << 11,
             block: (1 << 12, 1 << 17),
             stages: 3,
