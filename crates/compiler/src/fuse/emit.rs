@@ -175,7 +175,7 @@ impl<'a> Emitter<'a> {
         }
         let mut kernel = self.b.finish();
         kernel.name = kernel_name(group);
-        Lowered { kernel, params: self.params, parallel, work: self.shape.work }
+        Lowered { kernel, params: self.params, parallel, work: self.shape.work, run: self.shape.run() }
     }
 
     /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
@@ -236,7 +236,7 @@ impl<'a> Emitter<'a> {
         self.close(rv, args[3], LoopKind::Serial);
         let mut kernel = self.b.finish();
         kernel.name = name;
-        Lowered { kernel, params: self.params, parallel: None, work: self.shape.work }
+        Lowered { kernel, params: self.params, parallel: None, work: self.shape.work, run: self.shape.run() }
     }
 
     /// Ends the innermost scope and makes its statements the body of a loop.

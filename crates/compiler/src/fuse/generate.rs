@@ -52,6 +52,8 @@ pub(crate) struct Generator<'a> {
     /// The element being computed: all axes, and those that the group's reductions keep.
     pub(crate) full: Index,
     pub(crate) row: Index,
+    /// The element being computed under other shapes.
+    pub(crate) regrouped: Vec<Index>,
     /// Levels of the group's reductions.
     pub(crate) levels: Vec<u32>,
     /// Variables that must not be cut (a reduction runs over them in one loop).
@@ -68,6 +70,7 @@ impl<'a> Generator<'a> {
             exprs: Exprs::default(),
             full: Index::new(),
             row: Index::new(),
+            regrouped: Vec::new(),
             levels: Vec::new(),
             uncut: 0,
             memo: FxHashMap::default(),
@@ -103,7 +106,7 @@ impl<'a> Generator<'a> {
                 self.exprs.add(Ex::Carry(k), ty.dtype, vars, 0)
             }
             Source::Result => {
-                if *index != self.full && *index != self.row {
+                if *index != self.full && *index != self.row && !self.regrouped.contains(index) {
                     return Err(Fail::Mismatch);
                 }
                 self.node(v, index, mask)?

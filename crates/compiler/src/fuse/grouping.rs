@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// Inlined chains longer than this are broken by a value in memory.
 const MAX_DEPTH: u32 = 120;
 const MAX_COST: u32 = 4000;
+/// A kernel takes a value of another shape if its vector then still runs over this many elements.
+const RUN: i64 = 128;
 
 /// A unit of execution.
 #[derive(Clone, Debug)]
@@ -52,6 +54,7 @@ pub(crate) enum Why {
     Circle,
     Again,
     NoFuse,
+    Run,
     Kernel(Fail),
     Buffers(usize),
 }
@@ -64,6 +67,7 @@ impl std::fmt::Display for Why {
             Why::Circle => "a step between them needs one and gives the other",
             Why::Again => "one computes again what the other computes, so that it need not be kept",
             Why::NoFuse => "it is asked for by itself",
+            Why::Run => "together they would run over few elements at a time",
             Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
             Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
             Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
@@ -539,6 +543,8 @@ impl Grouping<'_> {
                     Role::Full
                 } else if !g.red.is_empty() && kept == *shape {
                     Role::Row
+                } else if self.takes_regrouped(group, v) {
+                    Role::Full
                 } else {
                     return Err(Why::Domain);
                 }
@@ -548,9 +554,28 @@ impl Grouping<'_> {
         Ok(g)
     }
 
+    /// Whether a row's kernel may compute a value that has the elements of its domain, in order, under another shape, from
+    /// one that then need not go through memory: the gradient of a norm over groups of channels. A grid rather spreads it
+    /// over more than the rows. A row that a product gives stays with the product.
+    fn takes_regrouped(&self, group: &Group, v: Value) -> bool {
+        let reads = self.reads(v);
+        let product = |v: &Value| self.graph.node_of(*v).is_some_and(|n| matches!(n.op, Op::Dot(_)));
+        matches!(self.target.schedule, Schedule::Workers(_))
+            && !group.red.is_empty()
+            && is_suffix(&group.red, group.full.len())
+            && self.graph.ty(v).numel() == group.full.iter().product::<usize>()
+            && group.roots.iter().any(|r| r.role == Role::Full && reads.contains(&r.value))
+            && !group.roots.iter().any(|r| self.reads[&r.value].iter().any(product))
+    }
+
     fn try_lower(&self, group: &Group) -> Result<(), Why> {
         let lowered =
             lower(self.graph, group, &|v| source(&self.needed, group, v), self.target).map_err(Why::Kernel)?;
+        // Loops that are cut for another shape must leave the vector a run.
+        let regrouped = group.roots.iter().any(|r| r.role == Role::Full && self.graph.ty(r.value).shape != group.full);
+        if regrouped && lowered.iter().any(|l| l.run < RUN) {
+            return Err(Why::Run);
+        }
         let buffers = lowered.iter().map(|l| l.params.len()).max().unwrap_or(0);
         let most = self.target.kernel.buffers;
         if buffers > most { Err(Why::Buffers(most)) } else { Ok(()) }

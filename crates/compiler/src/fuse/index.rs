@@ -156,8 +156,8 @@ impl Atoms {
         })
     }
 
-    /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor; a plain
-    /// variable asks to be split; anything else becomes atoms.
+    /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor; a variable
+    /// that can be divided asks to be split; anything else becomes atoms.
     pub(crate) fn div_rem(&mut self, lin: &Lin, by: i64) -> Result<(Lin, Lin), Refine> {
         if by == 1 {
             return Ok((lin.clone(), Lin::default()));
@@ -183,17 +183,24 @@ impl Atoms {
         if lo >= 0 && hi < by {
             return Ok((whole, part));
         }
-        if let [(a, 1)] = part.terms.as_slice()
-            && part.c == 0
-            && let AtomKind::Var(var) = self.get(*a).kind
-            && (self.get(*a).hi + 1) % by == 0
-        {
-            return Err(Refine::Split { var, inner: by });
+        if let Some((var, inner)) = part.terms.iter().find_map(|t| self.split(&part, *t, by)) {
+            return Err(Refine::Split { var, inner });
         }
         let vars = self.vars(&part);
         let q = self.insert(Atom { kind: AtomKind::Div(part.clone(), by), lo: lo.max(0) / by, hi: hi / by, vars });
         let r = self.insert(Atom { kind: AtomKind::Mod(part, by), lo: 0, hi: by - 1, vars });
         Ok((whole.add(&Lin::atom(q)), Lin::atom(r)))
+    }
+
+    /// How a variable of a form would have to be split for the form to be divided: into what counts whole divisors, and the
+    /// rest, which stays below one with all other terms.
+    fn split(&self, part: &Lin, (a, k): (AtomId, i64), by: i64) -> Option<(usize, i64)> {
+        let atom = self.get(a);
+        let AtomKind::Var(var) = atom.kind else { return None };
+        let rest = part.add(&Lin::atom(a).scale(-k));
+        let (lo, hi) = self.range(&rest);
+        let divides = k > 0 && by % k == 0 && k < by && (atom.hi + 1) % (by / k) == 0;
+        (divides && lo >= 0 && hi < k).then_some((var, by / k))
     }
 
     /// The form with quotients and remainders put together again where both are there: `k·n·(x / n) + k·(x mod n)` is `k·x`. Dense memory
@@ -288,11 +295,14 @@ mod tests {
         // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
         let v = Lin::atom(atoms.var(2, 24));
         assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(Refine::Split { var: 2, inner: 3 }));
-        // (a, b) of [8, 3] seen as [4, 6]: b doesn't split, but in dense memory that is one line.
+        // (a, b) of [8, 3] seen as [4, 6]: two a make one of the four.
         let (a, b) = (Lin::atom(atoms.var(3, 8)), Lin::atom(atoms.var(4, 3)));
-        let turned = reshape(&mut atoms, &[a.clone(), b.clone()], &[8, 3], &[4, 6]).unwrap();
+        assert_eq!(reshape(&mut atoms, &[a, b], &[8, 3], &[4, 6]), Err(Refine::Split { var: 3, inner: 2 }));
+        // (a, b) of [9, 4] seen as [6, 6]: neither splits, but in dense memory that is one line.
+        let (a, b) = (Lin::atom(atoms.var(5, 9)), Lin::atom(atoms.var(6, 4)));
+        let turned = reshape(&mut atoms, &[a.clone(), b.clone()], &[9, 4], &[6, 6]).unwrap();
         let at = turned[0].scale(6).add(&turned[1]);
-        assert_eq!(atoms.rejoined(at.scale(5).plus(7)), a.scale(15).add(&b.scale(5)).plus(7));
+        assert_eq!(atoms.rejoined(at.scale(5).plus(7)), a.scale(20).add(&b.scale(5)).plus(7));
         assert_eq!(atoms.rejoined(turned[0].scale(6)), turned[0].scale(6));
         // (a, b) of [4, 6] seen as [8, 3]: b splits by 3.
         assert_eq!(reshape(&mut atoms, &flat, &[24], &[8, 3]), Err(Refine::Split { var: 1, inner: 3 }));

@@ -50,7 +50,7 @@ fn two(a: &Lowered, b: &Lowered, most: usize) -> Option<Lowered> {
     let mut renamed = Renamed { regs: kernel.regs.len() as u32, bufs, vars: vec![None; b.kernel.vars as usize] };
     kernel.body = bodies(&a.kernel.body, &b.kernel.body, &mut renamed)?;
     kernel.regs.extend(&b.kernel.regs);
-    Some(Lowered { kernel, params, parallel: a.parallel, work: a.work.saturating_add(b.work) })
+    Some(Lowered { kernel, params, parallel: a.parallel, work: a.work.saturating_add(b.work), run: a.run.min(b.run) })
 }
 
 /// What the names of the second kernel become in the first.
@@ -167,7 +167,7 @@ mod tests {
             });
         });
         let params = vec![Param::Value(Value(7)), Param::Value(Value(9))];
-        Lowered { kernel: b.finish(), params, parallel: Some(3), work: 10 }
+        Lowered { kernel: b.finish(), params, parallel: Some(3), work: 10, run: columns }
     }
 
     fn run(kernels: &[Lowered]) -> Vec<f32> {

@@ -8,8 +8,8 @@
 use super::emit::Emitter;
 use super::emit::abreast::{Abreast, abreast};
 use super::expr::{Ex, ExId};
-use super::generate::{Fail, Generator, Source};
-use super::index::{AtomId, AtomKind, Lin, Refine};
+use super::generate::{Fail, Generator, Index, Source};
+use super::index::{AtomId, AtomKind, Lin, Refine, reshape};
 use super::join::joined;
 use super::space::Space;
 use crate::loops::Kernel;
@@ -20,7 +20,7 @@ use ir::{DType, Graph, Shape, Value};
 /// What a fused value is to its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Has the domain's shape.
+    /// Has the domain's elements, as a rule in its shape.
     Full,
     /// Has the shape of the axes that reductions keep.
     Row,
@@ -66,6 +66,8 @@ pub struct Lowered {
     pub parallel: Option<i64>,
     /// Rough operation count.
     pub work: u64,
+    /// Elements that its innermost loop runs over.
+    pub run: i64,
 }
 
 /// Writes the kernels of a group.
@@ -144,7 +146,15 @@ fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Red
     let mut stores: Vec<Store> = Vec::new();
     for root in &group.roots {
         let ty = graph.ty(root.value);
-        let index = if root.role == Role::Full { &full } else { &row };
+        let index = match root.role {
+            Role::Full if ty.shape != group.full => {
+                let index: Index = reshape(&mut g.atoms, &full, &group.full, &ty.shape)?.into();
+                g.regrouped.push(index.clone());
+                index
+            }
+            Role::Full => full.clone(),
+            Role::Row | Role::Reduce(_) => row.clone(),
+        };
         let e = match root.role {
             Role::Reduce(kind) => {
                 let node = graph.node_of(root.value).ok_or(Fail::NotScalar)?;
@@ -157,7 +167,7 @@ fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Red
                 reductions.push(Reduction { kind, operand, result, level, acc });
                 result
             }
-            _ => g.compute(root.value, index)?,
+            _ => g.compute(root.value, &index)?,
         };
         if root.stored {
             let mut at = Lin::default();
@@ -190,6 +200,13 @@ pub(super) struct LoopShape {
     /// Extents after merging.
     pub(super) extents: Vec<i64>,
     pub(super) work: u64,
+}
+
+impl LoopShape {
+    /// Elements that the innermost loop runs over.
+    pub(super) fn run(&self) -> i64 {
+        self.vector.map_or(1, |v| self.extents[v])
+    }
 }
 
 /// All forms that depend on loop variables.

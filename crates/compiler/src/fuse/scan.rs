@@ -120,6 +120,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         extents: joint,
         work,
     };
+    let run = shape.run();
     // The emitter's variables are the lanes and time.
     let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores, target);
     let mut writer = Writer { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };
@@ -135,7 +136,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     }
     let mut kernel = emit.b.finish();
     kernel.name = format!("scan{:?}x{}", body.ty(first).shape.as_slice(), scan.length);
-    let lowered = Lowered { kernel, params: vec![Param::Scratch(0); params.len()], parallel, work };
+    let lowered = Lowered { kernel, params: vec![Param::Scratch(0); params.len()], parallel, work, run };
     Ok((lowered, params))
 }
 

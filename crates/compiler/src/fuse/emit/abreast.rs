@@ -168,7 +168,7 @@ impl Emitter<'_> {
         self.b.push(Stmt::Loop(loops::Loop { var, extent, kind, carried: Vec::new(), body }));
         let mut kernel = self.b.finish();
         kernel.name = kernel_name(group);
-        Lowered { kernel, params: self.params, parallel: Some(blocks), work: self.shape.work }
+        Lowered { kernel, params: self.params, parallel: Some(blocks), work: self.shape.work, run: self.shape.run() }
     }
 
     fn number(&mut self, n: i64) -> Reg {
