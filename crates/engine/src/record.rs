@@ -11,7 +11,6 @@ use crate::operand::Number;
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::{ANYWHERE, device_of};
-use crate::view;
 use ir::error::TypeError;
 use ir::ops::{Call, When};
 use ir::{Binary, Build, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
@@ -75,7 +74,7 @@ impl<'a> LazyBuild<'a> {
         let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
         let v = self.import(r, Some(lazy.base));
         let Some(view) = &lazy.view else { return Ok(v) };
-        let v = view::get(self, v, &view.ops())?;
+        let v = view.get(self, v)?;
         // A view is a new value at every use; a kept gradient is that of all its uses.
         if let Some(leaf) = t.retained.get() {
             let r = self.get(v).clone();
@@ -89,7 +88,8 @@ impl<'a> LazyBuild<'a> {
         &self.values[v.0 as usize].0
     }
 
-    fn base(&self, v: Value) -> Option<BaseId> {
+    /// The base that a value is read from, as a whole or through a view.
+    pub(crate) fn base(&self, v: Value) -> Option<BaseId> {
         self.values[v.0 as usize].1
     }
 
@@ -292,12 +292,14 @@ fn try_record(
             let outs = f(&mut b, &values)?;
             let mut recorded = b.values;
             let mut tensors = Tensors::new();
+            let mut push = |(r, base): (Ref, Option<BaseId>)| {
+                let make = if base.is_some() { Tensor::copied } else { Tensor::fresh };
+                tensors.push(make(engine, &mut state, r));
+            };
             match outs.as_slice() {
                 // Mostly the result is what was recorded last.
-                [v] => tensors.push(Tensor::fresh(engine, &mut state, recorded.swap_remove(v.0 as usize).0)),
-                _ => outs.iter().for_each(|v| {
-                    tensors.push(Tensor::fresh(engine, &mut state, recorded[v.0 as usize].0.clone()));
-                }),
+                [v] => push(recorded.swap_remove(v.0 as usize)),
+                _ => outs.iter().for_each(|v| push(recorded[v.0 as usize].clone())),
             }
             drop(state);
             tensors.iter().for_each(|t| drain_now_and_then(engine, t));

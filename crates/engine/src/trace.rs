@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::narrow;
 use crate::record::{LazyBuild, Record, Tensors, record};
 use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
-use crate::view;
 use ir::ops::StopGradient;
 use ir::{Build, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
 use rustc_hash::FxHashMap;
@@ -239,7 +238,7 @@ impl Trace {
         let ours = matches!(&t.0.kind, Kind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
         let whole = s.cells[cell].outside.is_some() || ours;
         if let (true, Some(view)) = (whole, t.0.view()) {
-            v = view::get(&mut s.b, v, &view.ops())?;
+            v = view.get(&mut s.b, v)?;
         }
         // A detached tensor that was made a leaf is where backward in a region ends.
         if t.0.detached && !(self.is_region() && t.0.leaf.get().is_some()) {

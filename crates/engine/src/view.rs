@@ -73,7 +73,75 @@ impl View {
 
     /// Whether two indices mean the same element.
     pub(crate) fn overlaps(&self) -> bool {
-        self.ty.shape.iter().zip(&self.strides).any(|(&n, &s)| n > 1 && s == 0)
+        self.ty.numel() > 0 && self.ty.shape.iter().zip(&self.strides).any(|(&n, &s)| n > 1 && s == 0)
+    }
+
+    /// Whether the view is made from a tensor that was expanded.
+    pub(crate) fn is_expanded(&self) -> bool {
+        self.ops().iter().any(|op| matches!(**op, Op::Broadcast(_)))
+    }
+
+    /// The elements of the view in its base.
+    pub(crate) fn get(&self, b: &mut dyn Build, base: Value) -> Result<Value> {
+        let mut v = base;
+        for op in self.ops() {
+            v = b.one((*op).clone(), &[v])?;
+        }
+        Ok(v)
+    }
+
+    /// `base` with the elements of the view replaced (§4.4), written with ops that have derivatives. Where indices mean the
+    /// same element, `new` must be the same there.
+    pub(crate) fn put(&self, b: &mut dyn Build, base: Value, new: Value) -> Result<Value> {
+        if self.ty.numel() == 0 {
+            return Ok(base);
+        }
+        match self.is_expanded() {
+            true => self.put_strided(b, base, new),
+            false => put(b, base, &self.ops(), new),
+        }
+    }
+
+    /// `put` by strides alone. A repeated axis is not written along, so the expanded tensor is not computed.
+    fn put_strided(&self, b: &mut dyn Build, base: Value, new: Value) -> Result<Value> {
+        let ty = b.ty(base);
+        let differs = |&a: &usize| self.ty.shape[a] > 1 && self.strides[a] != 0;
+        // From the outermost axis in memory to the innermost one.
+        let mut axes: Vec<usize> = (0..self.ty.rank()).filter(differs).collect();
+        axes.sort_by_key(|&a| std::cmp::Reverse(self.strides[a]));
+        let zeros: Shape = self.strides.iter().map(|_| 0).collect();
+        let ones: Shape = self.strides.iter().map(|_| 1).collect();
+        let limit: Shape = (0..self.ty.rank()).map(|a| if differs(&a) { self.ty.shape[a] } else { 1 }).collect();
+        let new = b.slice(new, &zeros, &limit, &ones)?;
+        let others = (0..self.ty.rank()).filter(|a| !differs(a));
+        let new = b.permute(new, &axes.iter().copied().chain(others).collect::<Shape>())?;
+        let wide = self.spread(b, new, &axes, &ty.shape)?;
+        let here = Type::new(DType::Bool, &axes.iter().map(|&a| self.ty.shape[a]).collect::<Shape>());
+        let here = b.full(&here, Scalar::bool(true))?;
+        let mask = self.spread(b, here, &axes, &ty.shape)?;
+        b.select(mask, wide, base)
+    }
+
+    /// Elements along `axes` at their places in a base of zeros. A view of a dense base is nested: an axis begins where the
+    /// elements of the axes inside it end, or later.
+    fn spread(&self, b: &mut dyn Build, v: Value, axes: &[usize], base: &[usize]) -> Result<Value> {
+        let zero = b.zeros(&Type::scalar(b.ty(v).dtype))?;
+        let mut shape: Shape = axes.iter().map(|&a| self.ty.shape[a]).collect();
+        shape.push(1);
+        let mut v = b.reshape(v, &shape)?;
+        for &a in axes.iter().rev() {
+            // What is cut here is zeros that an axis inside has added behind its last element.
+            let inner = shape.pop().expect("each axis and the elements inside of it");
+            let mut high = vec![0; shape.len()];
+            high.push(self.strides[a] as i64 - inner as i64);
+            v = b.pad(v, zero, &vec![0; high.len()], &high, &vec![0; high.len()])?;
+            let n = shape.pop().expect("there is this axis");
+            shape.push(n * self.strides[a] as usize);
+            v = b.reshape(v, &shape)?;
+        }
+        let high = base.iter().product::<usize>() as i64 - self.offset as i64 - shape[0] as i64;
+        let v = b.pad(v, zero, &[self.offset as i64], &[high], &[0])?;
+        b.reshape(v, base)
     }
 
     pub(crate) fn meta(&self) -> ViewMeta {
@@ -121,15 +189,7 @@ fn restride(shape: &[usize], strides: &[isize], new: &[usize]) -> Option<Strides
     new[..left].iter().all(|&n| n == 1).then_some(out)
 }
 
-/// The view of a value.
-pub(crate) fn get(b: &mut dyn Build, mut v: Value, ops: &[Arc<Op>]) -> Result<Value> {
-    for op in ops {
-        v = b.one((**op).clone(), &[v])?;
-    }
-    Ok(v)
-}
-
-/// `base` with the view's elements replaced: the strided scatter of §4.4, written with ops that have derivatives.
+/// `base` with the elements that a chain of slices, permutations and reshapes leads to replaced.
 pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Arc<Op>], new: Value) -> Result<Value> {
     let Some((op, rest)) = ops.split_first() else {
         return Ok(new);
@@ -150,17 +210,6 @@ pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Arc<Op>], new: Value) -
             b.permute(new, &inverse)
         }
         Op::Slice(s) => put_slice(b, base, &ty, s, new),
-        // Of elements that are one in memory the first counts; whoever writes to them writes one number.
-        Op::Broadcast(r) => {
-            let mut limit: Shape = r.shape.iter().map(|_| 1).collect();
-            for (i, &d) in r.dims.iter().enumerate() {
-                limit[d] = ty.shape[i].min(r.shape[d]);
-            }
-            let start: Shape = limit.iter().map(|_| 0).collect();
-            let stride: Shape = limit.iter().map(|_| 1).collect();
-            let first = b.slice(new, &start, &limit, &stride)?;
-            b.reshape(first, &ty.shape)
-        }
         _ => b.reshape(new, &ty.shape),
     }
 }

@@ -7,7 +7,6 @@ use crate::loc::LocRole;
 use crate::node::Saved;
 use crate::operand::{Number, OperandRef, Term};
 use crate::record::{LazyBuild, Record, Target, broadcast_shapes, number_like, target};
-use crate::view;
 use ir::ops::Clamp;
 use ir::{Binary, Build, DType, Loc, Scalar, Type, Unary, Value};
 
@@ -53,10 +52,11 @@ impl Tensor {
                 for t in others {
                     values.push(b.load(&t.0)?);
                 }
-                // Where a base is overwritten whole, its history goes on with gradients of zero, as in PyTorch.
                 let unrecorded = self.0.detached || !context::is_grad_enabled();
                 let whole = !reads && self.0.view().is_none();
-                let covers = whole && !unrecorded && b.state.is_tracked(*base);
+                // Where all of a base is overwritten, its history goes on with gradients of zero, as in PyTorch.
+                let all = !reads && self.0.ty.numel() >= b.state.base_mut(*base).ty.numel();
+                let covers = all && !unrecorded && b.state.is_tracked(*base);
                 let old = if !whole || covers {
                     // What an in-place op needs of its old self PyTorch copies, so later changes are no matter (§9.3).
                     let r = b.state.base_load(*base, self.0.reads_leaf(), self.0.detached, at)?;
@@ -66,9 +66,12 @@ impl Tensor {
                 };
                 let (mut new, part) = self.updated(op, &mut b, old.filter(|_| !whole), &values, f)?;
                 if let (true, Some(old)) = (covers, old) {
-                    let no = b.full(&self.ty().with_dtype(DType::Bool), Scalar::bool(false))?;
+                    let no = b.ty(old).with_dtype(DType::Bool);
+                    let no = b.full(&no, Scalar::bool(false))?;
                     new = b.select(no, old, new)?;
                 }
+                // What is copied from another base is that base's, and backward needs nothing of this one.
+                let made = b.base(part).is_none();
                 let (mut new, part) = (b.get(new).clone(), b.get(part).clone());
                 // A copy may be the operand itself, which has a history though none is recorded.
                 if !context::is_grad_enabled() && new.node.tracked {
@@ -76,7 +79,9 @@ impl Tensor {
                 }
                 state.base_store(*base, new, LocRole::TensorState, unrecorded, at)?;
                 let version = state.base_mut(*base).scheduled_commits;
-                part.node.publish(part.out, Saved { base: *base, version });
+                if made {
+                    part.node.publish(part.out, Saved { base: *base, version });
+                }
                 Ok(())
             }
             _ => unreachable!("a tensor of a trace has an active trace"),
@@ -92,10 +97,10 @@ impl Tensor {
         v: &[Value],
         f: Update<'_>,
     ) -> Result<(Value, Value)> {
-        let ops = self.0.view().map(|v| v.ops()).unwrap_or_default();
-        let old = match base {
-            Some(base) => Some(view::get(b, base, &ops)?),
-            None => None,
+        let view = self.0.view();
+        let old = match (base, view) {
+            (Some(base), Some(view)) => Some(view.get(b, base)?),
+            (base, _) => base,
         };
         let new = f(b, old, v)?;
         let got = b.ty(new);
@@ -111,17 +116,19 @@ impl Tensor {
             let reason = format!("the result is {got}, but the destination is {}", self.ty());
             return Err(Error::call(op, reason, &Loc::Unknown));
         }
-        match base {
-            Some(base) => Ok((view::put(b, base, &ops, new)?, new)),
-            None => Ok((new, new)),
+        match (base, view) {
+            (Some(base), Some(view)) => Ok((view.put(b, base, new)?, new)),
+            _ => Ok((new, new)),
         }
     }
 
     fn check_writable(&self, op: &'static str, at: &Loc) -> Result<()> {
         let no = |reason: &str| Err(Error::InPlace { op, reason: reason.to_string(), at: at.clone() });
-        // One number for all elements is one for those that are one in memory too.
+        // One number for all elements is the same for those that share a place.
         if self.0.view().is_some_and(|v| v.overlaps()) && !matches!(op, "zero_" | "fill_") {
-            return no("the destination is expanded, several of its elements are one in memory; copy() it first");
+            return no(
+                "the destination is expanded: several of its elements share one place in memory; write to a copy() of it",
+            );
         }
         if context::is_grad_enabled() && self.0.reads_leaf().is_some() {
             return no(

@@ -179,13 +179,18 @@ impl Tensor {
 
     /// A tensor with a base of its own.
     pub(crate) fn fresh(engine: &Engine, state: &mut State, value: Ref) -> Tensor {
-        let ty = value.ty().clone();
         let source = value.node.tracked.then(|| value.clone());
-        let base = state.new_base(value);
-        if let Some(r) = source {
+        let made = Tensor::copied(engine, state, value);
+        if let (Some(r), Some(base)) = (source, made.base_id()) {
             r.node.publish(r.out, Saved { base, version: 0 });
         }
-        let lazy = Lazy { engine: engine.clone(), base, view: None };
+        made
+    }
+
+    /// A tensor with a base of its own for a value that is read from another base: backward needs that one unchanged.
+    pub(crate) fn copied(engine: &Engine, state: &mut State, value: Ref) -> Tensor {
+        let ty = value.ty().clone();
+        let lazy = Lazy { engine: engine.clone(), base: state.new_base(value), view: None };
         Tensor::of(Handle::new(engine.shared.handle_id(), ty, Kind::Lazy(lazy)))
     }
 
@@ -338,6 +343,11 @@ impl Tensor {
             Some(v) => v.meta(),
             None => View::whole(&self.0.ty).meta(),
         }
+    }
+
+    /// Whether this is an expanded tensor or a view of one: elements of it may share a place in memory with others.
+    pub fn is_expanded(&self) -> bool {
+        self.0.view().is_some_and(|v| v.is_expanded())
     }
 
     /// Disposes of the tensor and all its clones; using them afterwards is an error (§1.4).

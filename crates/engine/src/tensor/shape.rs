@@ -99,7 +99,8 @@ impl Tensor {
         self.transpose(-1, -2)
     }
 
-    /// Repeats axes of size 1, and new axes in front, to a shape; −1 keeps a size. The result can't be written to.
+    /// Repeats axes of size 1, and new axes in front, to a shape; −1 keeps a size. A view: writing to one element writes to
+    /// all that share its place, and in-place ops on several that share one are refused, but for `fill_` and `zero_`.
     #[track_caller]
     pub fn expand(&self, shape: impl Dims) -> Tensor {
         self.viewed(expand(self.ty(), &shape.sizes()), "expand", &Loc::caller(), false)

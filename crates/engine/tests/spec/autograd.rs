@@ -68,7 +68,7 @@ fn s9_6_retain_grad_keeps_gradients_of_inner_tensors() {
 #[test]
 fn s9_3_saved_tensors_must_not_be_modified() {
     type Case = (&'static str, bool, fn(&Tensor, &Tensor) -> Tensor);
-    let cases: [Case; 9] = [
+    let cases: [Case; 15] = [
         ("mul keeps its operands", true, |w, x| {
             let y = w * x;
             x.add_scalar_(1);
@@ -113,6 +113,42 @@ fn s9_3_saved_tensors_must_not_be_modified() {
         ("a mutation before the use is fine", false, |w, x| {
             x.add_scalar_(1);
             (w * x).sum()
+        }),
+        ("what is copied to is not what exp keeps", false, |w, x| {
+            x.copy_(&w.exp());
+            x.add_scalar_(1);
+            x.sum()
+        }),
+        ("nor is what a view of it is copied to", false, |w, x| {
+            let y = w.exp();
+            x.copy_(&y.reshape(&[1, 2]).t().index(1, 0));
+            x.slice(0, 0, 1, 1).copy_(&y.slice(0, 1, 2, 1));
+            x.add_scalar_(1);
+            x.sum() + y.sum()
+        }),
+        ("nor is a copy", false, |w, _| {
+            let y = w.exp();
+            let copies = [y.copy(), y.expand(&[2, 2]).t().reshape(&[4])];
+            copies.iter().for_each(|c| drop(c.add_scalar_(1)));
+            y.sum() + copies[0].sum() + copies[1].sum()
+        }),
+        ("what is copied from is", true, |w, x| {
+            let y = w.exp();
+            x.copy_(&y);
+            y.add_scalar_(1);
+            x.sum()
+        }),
+        ("an op in place keeps its result", true, |w, x| {
+            x.copy_(w);
+            x.tanh_();
+            x.add_scalar_(1);
+            x.sum()
+        }),
+        ("a product in place keeps its operand", true, |w, x| {
+            let y = w + 1.0;
+            y.mul_(x);
+            x.add_scalar_(1);
+            y.sum()
         }),
     ];
     for (name, raises, f) in cases {

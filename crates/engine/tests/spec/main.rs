@@ -16,6 +16,7 @@ mod regions;
 mod step;
 mod threads;
 mod tokens;
+mod view_programs;
 mod views;
 
 use engine::{Engine, Tensor};

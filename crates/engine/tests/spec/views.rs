@@ -76,6 +76,70 @@ fn s4_4_expanded_views_cannot_be_written() {
 }
 
 #[test]
+fn s4_4_a_write_through_a_view_of_an_expanded_tensor_changes_the_shared_element() {
+    type Write = fn(&Tensor) -> Tensor;
+    let cases: [(&str, Write, &[f32]); 7] = [
+        ("one of a repeated axis", |x| x.slice(0, 0, 1, 1).expand(&[3]).index(0, 2).add_(1.0), &[1.0, 1.0, 2.0]),
+        ("one row", |x| x.expand(&[4, 3]).index(0, 3).mul_(3.0), &[0.0, 3.0, 6.0]),
+        ("part of a row", |x| x.expand(&[4, 3]).i((2, 1..)).fill_(7.0), &[0.0, 7.0, 7.0]),
+        ("repeated rows, one number", |x| x.expand(&[4, 3]).i((1..3, ..2)).fill_(7.0), &[7.0, 7.0, 2.0]),
+        ("a column of one", |x| x.view(&[3, 1]).expand(&[3, 5]).index(1, 4).neg_(), &[-0.0, -1.0, -2.0]),
+        ("reshaped in between", |x| x.index(0, 1).expand(&[6]).view(&[2, 3]).i((1, 2)).zero_(), &[0.0, 0.0, 2.0]),
+        ("nothing", |x| x.expand(&[0, 3]).add_(1.0), &[0.0, 1.0, 2.0]),
+    ];
+    for (name, write, expected) in cases {
+        let e = engine();
+        let x = e.arange(F, 3).copy();
+        write(&x).check().unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(x.to_vec::<f32>().unwrap(), expected, "{name}");
+        let x = e.arange(F, 3).copy();
+        e.compile(|x: Tensor| write(&x)).call(x.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(x.to_vec::<f32>().unwrap(), expected, "{name} in a region");
+    }
+}
+
+#[test]
+fn s4_4_writing_to_one_element_does_not_compute_the_expanded_tensor() {
+    let e = engine();
+    let x = vec1(&e, &[1.0]);
+    x.expand(&[1usize << 40]).index(0, 5).add_(1.0);
+    is(&x, &[2.0]);
+}
+
+#[test]
+fn s4_3_in_place_ops_take_tensors_without_elements() {
+    let e = engine();
+    let index = e.zeros(DType::I64, &[0]);
+    for whole in [[0, 3], [3, 0], [0, 0], [0, 1]] {
+        for view in
+            [|x: &Tensor| x.clone(), |x: &Tensor| x.t(), |x: &Tensor| x.unsqueeze(0).expand(&[2, -1, -1]).index(0, 1)]
+        {
+            let x = view(&e.zeros(F, &whole));
+            let like = e.ones(F, x.shape());
+            let all = [
+                x.add_(1.0),
+                x.mul_(&like),
+                x.copy_(&like),
+                x.fill_(3),
+                x.zero_(),
+                x.exp_(),
+                x.clamp_(0, 1),
+                x.relu_(),
+                x.addcmul_(&like, &like, 2),
+                x.lerp_(&like, 0.5),
+                x.masked_fill_(&e.zeros(DType::Bool, x.shape()), 1),
+                x.index_fill_(0, &index, 1),
+                x.scatter_add_(0, &e.zeros(DType::I64, x.shape()), &like),
+            ];
+            for (k, y) in all.iter().enumerate() {
+                y.check().unwrap_or_else(|e| panic!("{k} of {:?}: {e}", x.shape()));
+            }
+            assert_eq!(x.to_vec::<f32>().unwrap(), [0f32; 0]);
+        }
+    }
+}
+
+#[test]
 fn s4_2_reshape_of_strided_views_copies_only_where_it_must() {
     let e = engine();
     let x = e.tensor(&(0..24).map(|i| i as f32).collect::<Vec<_>>(), &[2, 3, 4]);
