@@ -190,7 +190,9 @@ pub(crate) fn rust(all: &[Function]) -> String {
             .collect();
         let result = if f.returns.starts_with("Result<") { ".map_err(fault)?" } else { "" };
         arms += &format!("        {i} => give(tensorloom::{path}{}({}){result}, out),\n", f.name, args.join(", "));
-        let args: Vec<Value> = f.args.iter().map(|(a, _, d)| serde_json::json!([camel(a), d])).collect();
+        // Name, default, and whether a number is promoted with the tensors beside it.
+        let arg = |(a, t, d): &(String, String, Option<f64>)| serde_json::json!([camel(a), d, t.contains("Operand")]);
+        let args: Vec<Value> = f.args.iter().map(arg).collect();
         names.push(serde_json::json!([f.module, f.name, camel(&f.name), args, f.returns]));
     }
     let list = serde_json::to_string(&names).expect("plain data");

@@ -220,6 +220,8 @@ export function disk(files, memory, print = () => {}) {
       throw new Error(`the program ended with ${code}`);
     },
   };
+  // Addresses come as signed numbers of 32 bits, and mean unsigned ones.
+  const unsigned = (f) => (...args) => f(...args.map((a) => (typeof a === "number" ? a >>> 0 : a)));
   // What is not there writes, or isn't asked for by those who read.
-  return new Proxy(calls, { get: (all, name) => all[name] ?? (/^(path_(create|remove|unlink|rename|symlink|link)|fd_(allocate|filestat_set|sync|datasync|pwrite))/.test(String(name)) ? () => ROFS : () => NOSYS) });
+  return new Proxy(calls, { get: (all, name) => (all[name] && unsigned(all[name])) ?? (/^(path_(create|remove|unlink|rename|symlink|link)|fd_(allocate|filestat_set|sync|datasync|pwrite))/.test(String(name)) ? () => ROFS : () => NOSYS) });
 }

@@ -51,12 +51,14 @@ export async function openModel(files, { source, path, module, dtype, context, p
   let why;
   const free = [];
   const memory = () => wasm.memory;
-  const text = (at, n) => new TextDecoder().decode(new Uint8Array(wasm.memory.buffer, at, n).slice());
+  // Addresses come from the program as signed numbers of 32 bits, and mean unsigned ones.
+  const bytes = (at, n) => new Uint8Array(wasm.memory.buffer, at >>> 0, n >>> 0);
+  const text = (at, n) => new TextDecoder().decode(bytes(at, n).slice());
   const loom = {
     instantiate(at, n) {
       try {
         const table = wasm.__indirect_function_table;
-        const made = new WebAssembly.Instance(new WebAssembly.Module(new Uint8Array(wasm.memory.buffer, at, n).slice()), { env: { memory: wasm.memory, table } });
+        const made = new WebAssembly.Instance(new WebAssembly.Module(bytes(at, n).slice()), { env: { memory: wasm.memory, table } });
         const place = free.pop() ?? table.grow(1);
         table.set(place, made.exports.kernel);
         return place;
@@ -84,8 +86,7 @@ export async function openModel(files, { source, path, module, dtype, context, p
     ask(name, message) {
       if (message !== undefined) {
         const data = new TextEncoder().encode(JSON.stringify(message));
-        const at = wasm.bytes(data.byteLength);
-        new Uint8Array(wasm.memory.buffer, at, data.byteLength).set(data);
+        bytes(wasm.bytes(data.byteLength), data.byteLength).set(data);
       }
       let code;
       try {

@@ -100,6 +100,10 @@ export function init(options?: Source | { source?: Source; device?: Device | "au
 
 type Fn = (...args: any[]) => any;
 type Disposable_<F> = F & { dispose(): void; [Symbol.dispose]?(): void };
+/**
+ * Compiles a function. Arguments are tensors, numbers, and lists and objects of them; anything else has to be named in `staticArgnums`, and
+ * the function is compiled for each of its values.
+ */
 export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number | number[]; device?: Device; donateArgnums?: number | number[] }): Disposable_<F>;
 export function grad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 export function valueAndGrad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
@@ -108,7 +112,7 @@ export function customVjp<F extends Fn>(f: F): F & { defvjp(forward: Fn, backwar
 /** A function with a forward rule of its own: it gets `(primals, tangents)` and gives `[results, their tangents]`. */
 export function customJvp<F extends Fn>(f: F): F & { defjvp(rule: (primals: any[], tangents: any[]) => [Tree, Tree]): F };
 export function vjp(f: Fn, primals: Tree[], options?: { hasAux?: boolean }): [Tree, Disposable_<(cotangents: Tree) => Tree[]>, Tree?];
-export function jvp(f: Fn, primals: Tree[], tangents: Tree[]): [Tree, Tree];
+export function jvp(f: Fn, primals: Tree[], tangents: Tree[], options?: { hasAux?: boolean }): [Tree, Tree, Tree?];
 export function linearize(f: Fn, ...primals: Tree[]): [Tree, Disposable_<Fn>];
 export function vmap(f: Fn, inAxes?: any, outAxes?: number | null, options?: { axisSize?: number }): Fn;
 /** Jacobian by forward mode: for each tensor of the result the tree of the argument (`argnums`, the first one if not given). */
@@ -239,7 +243,7 @@ export const safetensors: {
 export function devices(): Device[];
 /** Where tensors are made; with a name, from now on. */
 export function defaultDevice(name?: Device): Device;
-/** Runs `f`; tensors that it makes live on a device. */
+/** Runs `f`, which can't be async; tensors that it makes live on a device. */
 export function withDevice<R>(name: Device, f: () => R): R;
 /** A tree on a device. */
 export function devicePut<T>(x: T, device?: Device): Promise<T>;

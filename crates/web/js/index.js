@@ -8,6 +8,7 @@
 
 import { completeForms, keepAxes } from "./forms.js";
 import { gpuImports, openGpu } from "./gpu.js";
+import { keyOfStatic, named } from "./statics.js";
 
 let wasm; // exports of the program
 let memory;
@@ -16,7 +17,18 @@ let thrown; // an exception on its way through the program
 let debugLevel = 0;
 
 const decoder = new TextDecoder();
-const decode = (at, n) => decoder.decode(new Uint8Array(memory.buffer, at, n).slice());
+const decode = (at, n) => decoder.decode(new Uint8Array(memory.buffer, at >>> 0, n >>> 0).slice());
+
+// Addresses come from the program as signed numbers of 32 bits, and mean unsigned ones.
+/** The place of the program's words, of which there are at least so many, in `f64()`. */
+const room = (n) => (wasm.room(n) >>> 0) / 8;
+/** The address of the program's bytes, which become so many. */
+const bytesFor = (n) => wasm.bytes(n) >>> 0;
+/** A copy of the first bytes. */
+const fetched = (n) => {
+  const at = wasm.fetched() >>> 0;
+  return memory.buffer.slice(at, at + n);
+};
 
 /** An error of the program: a call whose operands don't fit, a tensor that is gone. */
 export class LoomError extends Error {
@@ -34,7 +46,7 @@ let nextFunction = 1;
 const loom = {
   instantiate(at, length) {
     try {
-      const bytes = new Uint8Array(memory.buffer, at, length).slice();
+      const bytes = new Uint8Array(memory.buffer, at >>> 0, length).slice();
       const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory, table } });
       const place = free.pop() ?? table.grow(1);
       table.set(place, exports.kernel);
@@ -55,7 +67,7 @@ const loom = {
   },
   apply(id, n) {
     try {
-      const at = wasm.room(n) / 8;
+      const at = room(n);
       const handles = Array.from(f64().subarray(at, at + n));
       const scope = enter();
       try {
@@ -64,7 +76,7 @@ const loom = {
         leave(scope);
       }
       const { results } = scope;
-      const out = wasm.room(results.length) / 8;
+      const out = room(results.length);
       const words = f64();
       results.forEach((t, i) => (words[out + i] = t.handle()));
       return results.length;
@@ -81,8 +93,7 @@ const loom = {
     const { done, failed } = reads.get(id);
     reads.delete(id);
     if (n < 0) return failed(new LoomError(told()));
-    const at = wasm.fetched();
-    done(memory.buffer.slice(at, at + n));
+    done(fetched(n));
   },
 };
 let resultCount = 0; // of the last function that also gave what its backward rule needs
@@ -244,7 +255,7 @@ function putText(s, tag) {
 /** Puts what `put` has written into the program's words; gives how many. */
 function send() {
   const n = out.length;
-  const at = wasm.room(n) / 8;
+  const at = room(n);
   const words = f64();
   for (let i = 0; i < n; i++) words[at + i] = out[i];
   out = [];
@@ -291,7 +302,7 @@ function getText(words) {
 /** A call whose arguments were put; `wrap` is what handles become. */
 function receive(n, wrap = Tensor) {
   if (n === 0) return undefined;
-  const at = wasm.room(0) / 8;
+  const at = room(0);
   cursor = at;
   const words = f64();
   const wrapped = (tagAt) => {
@@ -422,7 +433,7 @@ export class Tensor {
 
   #describe() {
     const rank = run(() => wasm.describe(this.handle()));
-    const at = wasm.room(0) / 8;
+    const at = room(0);
     const words = f64();
     this.#dtype = dtypeNames[words[at]];
     this.#shape = Array.from(words.subarray(at + 1, at + 1 + rank));
@@ -492,9 +503,7 @@ export class Tensor {
       }
     }
     const n = run(() => wasm.fetch(this.handle()));
-    const at = wasm.fetched();
-    const bytes = memory.buffer.slice(at, at + n);
-    return new views[dtype](bytes);
+    return new views[dtype](fetched(n));
   }
 
   /** The elements as nested lists; a number for a tensor without axes. */
@@ -581,7 +590,7 @@ function array(value, { dtype, shape, device } = {}) {
   ready();
   if (device !== undefined) return withDevice(device, () => array(value, { dtype, shape }));
   if (value instanceof Tensor) {
-    const same = !dtype || dtype === value.dtype ? numpy.copy(value) : value.astype(dtype);
+    const same = !dtype || dtype === value.dtype ? value.slice() : (weak.get(value) ?? value).astype(dtype);
     return shape ? numpy.reshape(same, shape) : same;
   }
   let flat = value;
@@ -621,9 +630,9 @@ function array(value, { dtype, shape, device } = {}) {
   const big = stored === "int64" || stored === "uint64";
   const data =
     flat instanceof View ? flat : View.from(flat, big ? (x) => BigInt(typeof x === "bigint" ? x : Math.trunc(Number(x))) : Number);
-  const at = wasm.bytes(data.byteLength);
+  const at = bytesFor(data.byteLength);
   new Uint8Array(memory.buffer, at, data.byteLength).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-  const words = wasm.room(shape.length) / 8;
+  const words = room(shape.length);
   shape.forEach((n, i) => (f64()[words + i] = n));
   const made = new Tensor(run(() => wasm.make(dtypeNames.indexOf(stored), shape.length)));
   return dtype && dtype !== stored ? made.astype(dtype) : made;
@@ -654,9 +663,9 @@ export function fromBytes(bytes, dtype, shape) {
   ready();
   const code = dtypeNames.indexOf(dtype);
   if (code < 0) throw new LoomError(`fromBytes: there is no dtype "${dtype}"; there are ${dtypeNames.join(", ")}`);
-  const at = wasm.bytes(bytes.byteLength);
+  const at = bytesFor(bytes.byteLength);
   new Uint8Array(memory.buffer, at, bytes.byteLength).set(bytes);
-  const words = wasm.room(shape.length) / 8;
+  const words = room(shape.length);
   shape.forEach((n, i) => (f64()[words + i] = n));
   return new Tensor(run(() => wasm.make(code, shape.length)));
 }
@@ -664,8 +673,7 @@ export function fromBytes(bytes, dtype, shape) {
 /** The raw elements of a tensor on `wasm`, little-endian. */
 export function toBytes(t) {
   const n = run(() => wasm.fetch(t.handle()));
-  const at = wasm.fetched();
-  return new Uint8Array(memory.buffer.slice(at, at + n));
+  return new Uint8Array(fetched(n));
 }
 
 const stored = {
@@ -742,7 +750,15 @@ export const safetensors = {
 // ---------------------------------------------------------------- trees
 
 const isTensor = (x) => x instanceof Tensor;
-const isPlain = (x) => x !== null && typeof x === "object" && !ArrayBuffer.isView(x) && !isTensor(x) && !(x instanceof Held);
+/** Whether this is an object whose fields are a tree: not a list, a map, a date and the like. */
+const isPlain = (x) => x !== null && typeof x === "object" && Object.prototype.toString.call(x) === "[object Object]" && !isTensor(x) && !(x instanceof Held);
+
+/** In a structure: what is no tensor and stays as it is. */
+class Static {
+  constructor(value) {
+    this.value = value;
+  }
+}
 
 /** Tensors of a tree in order, and its structure. Numbers become tensors unless `keep`. */
 function flatten(x, leaves, keep = false) {
@@ -760,28 +776,40 @@ function flatten(x, leaves, keep = false) {
     for (const k of Object.keys(x).sort()) all[k] = flatten(x[k], leaves, keep);
     return all;
   }
-  return { $static: x };
+  return new Static(x);
 }
 
 function build(structure, leaves) {
   if (structure === "*") return leaves.shift();
+  if (structure === "#") return weakNumber(leaves.shift());
   if (Array.isArray(structure)) return structure.map((s) => build(s, leaves));
-  if ("$static" in structure) return structure.$static;
+  if (structure instanceof Static) return structure.value;
   const all = {};
   for (const k of Object.keys(structure)) all[k] = build(structure[k], leaves);
   return all;
 }
 
 const count = (structure) => {
-  if (structure === "*") return 1;
-  if ("$static" in structure) return 0;
+  if (typeof structure === "string") return 1;
+  if (structure instanceof Static) return 0;
   return Object.values(structure).reduce((n, s) => n + count(s), 0);
 };
 
-const keyOf = (structure) => JSON.stringify(structure, (_, v) => (typeof v === "function" || typeof v === "symbol" || typeof v === "bigint" ? String(v) : v));
+/** A text for a structure; `leaf` writes what is no tensor. */
+function written(structure, leaf) {
+  if (typeof structure === "string") return structure;
+  if (structure instanceof Static) return leaf(structure.value);
+  if (Array.isArray(structure)) return `[${structure.map((s) => written(s, leaf))}]`;
+  return `{${Object.keys(structure).map((k) => `${JSON.stringify(k)}:${written(structure[k], leaf)}`)}}`;
+}
 
+/** A text that is the same for equal structures only. */
+const keyOf = (structure) => written(structure, (value) => `=${keyOfStatic(value, noTensor)}`);
+const noTensor = (x) => {
+  if (isTensor(x)) throw new LoomError(`jit: a static argument is or holds ${x}, and a tensor can't be static; leave it out of staticArgnums`);
+};
 /** Structures for people: `{"a":*}`. */
-const shown = (structure) => keyOf(structure).replaceAll('"*"', "*");
+const shown = (structure) => written(structure, named);
 
 /** Leaves of a result that must have a structure. */
 function leavesLike(name, result, structure) {
@@ -850,8 +878,50 @@ const none = [];
 
 // ---------------------------------------------------------------- transforms
 
+const weak = new WeakMap(); // tensors of compiled functions that stand for numbers: the same in the dtype that holds the number exactly
+
+/** A number that was given to a compiled function: a tensor that takes part in promotion as the number does. */
+function weakNumber(exact) {
+  const t = exact.astype("float32");
+  weak.set(t, exact);
+  return t;
+}
+
 /**
- * Compiles a function: traced once for each structure and types of its arguments. It runs where they are. Options: `staticArgnums`;
+ * An argument of a compiled function: its tensors and numbers, and its structure. `refuse(value, inside)` gives the error for what is neither;
+ * `narrow` is for devices without types of 64 bits.
+ */
+function traced(x, leaves, refuse, narrow, inside = false) {
+  if (weak.has(x)) {
+    leaves.push(weak.get(x));
+    return "#";
+  }
+  if (isTensor(x)) {
+    leaves.push(x);
+    return "*";
+  }
+  if (typeof x === "number") {
+    const dtype = !Number.isInteger(x) || Object.is(x, -0) || Math.abs(x) >= 9e15 ? (narrow ? "float32" : "float64") : Math.abs(x) < 2 ** 31 || narrow ? "int32" : "int64";
+    leaves.push(array(x, { dtype }));
+    return "#";
+  }
+  if (ArrayBuffer.isView(x)) {
+    leaves.push(array(x));
+    return "*";
+  }
+  const part = (v) => (v === null || v === undefined ? new Static(v) : traced(v, leaves, refuse, narrow, true));
+  if (Array.isArray(x)) return x.map(part);
+  if (isPlain(x)) return Object.fromEntries(Object.keys(x).sort().map((k) => [k, part(x[k])]));
+  throw refuse(x, inside);
+}
+
+/** The dtypes and shapes of tensors. */
+const typesOf = (leaves) => leaves.map((t) => `${t.dtype}[${t.shape}]`).join();
+
+/**
+ * Compiles a function: traced once for each structure and types of its arguments, and each value of static ones. It runs where they are.
+ * Arguments are tensors, numbers, and lists and objects of them; numbers keep the promotion of numbers. Anything else is static by
+ * `staticArgnums` only: data are compared by value, functions and objects of classes by identity. Options: `staticArgnums`;
  * `device`, where arguments are moved that live elsewhere; `donateArgnums`, arguments that are given away: results take their memory, and
  * they are gone after the call, whether it succeeds or not. The result has `dispose()`, which frees its programs.
  */
@@ -860,9 +930,7 @@ export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) 
   const away = list(donateArgnums);
   const fixed = list(staticArgnums);
   const entryFor = (key, structure) => {
-    const seen = {};
     const id = nextFunction++;
-    functions.set(id, flat(f, structure, seen));
     // Which leaves are those of arguments that are given away.
     const donated = [];
     let leaf = 0;
@@ -871,11 +939,33 @@ export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) 
       if (away.includes(i)) for (let k = 0; k < n; k++) donated.push(leaf + k);
       leaf += n;
     });
-    const at = wasm.room(donated.length) / 8;
+    const at = room(donated.length);
     donated.forEach((place, k) => (f64()[at + k] = place));
-    const entry = { held: new Held(wasm.jit_new(id, donated.length)), seen, simple: false, donated };
+    const entry = { held: new Held(wasm.jit_new(id, donated.length)), donated, structure, results: new Map(), only: null, traced: null };
+    // It is traced again for other types, by what is given then, and may give another structure.
+    functions.set(id, (leaves) => {
+      const seen = {};
+      const types = typesOf(leaves);
+      const outs = flat(f, entry.structure, seen)(leaves);
+      entry.results.set(types, seen.structure);
+      entry.traced = seen.structure;
+      const keys = new Set([...entry.results.values()].map(keyOf));
+      entry.only = keys.size === 1 ? seen.structure : null;
+      return outs;
+    });
     entries.set(key, entry);
     return entry;
+  };
+  /** The structure of arguments some of which are no tensors. */
+  const structured = (args, leaves) => {
+    const narrow = device === "webgpu" || defaultDevice() === "webgpu" || (gpu.opened() && args.some((t) => isTensor(t) && t.device === "webgpu"));
+    return args.map((a, i) => {
+      const refuse = (x, inside) => {
+        const bool = typeof x === "boolean" ? "; np.array(..) makes a tensor of a bool" : "";
+        return new LoomError(`jit: argument ${i} ${inside ? "holds" : "is"} ${named(x)}, which is no tensor: name ${i} in staticArgnums to compile for each of its values${bool}`);
+      };
+      return fixed.includes(i) || a === undefined ? new Static(a) : traced(a, leaves, refuse, narrow);
+    });
   };
   let gone = false;
   const compiled = (...args) => {
@@ -885,20 +975,23 @@ export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) 
     let key = args.length;
     let structure;
     for (let i = 0; i < args.length; i++) {
-      if (!isTensor(args[i])) {
+      if (!isTensor(args[i]) || weak.has(args[i]) || fixed.includes(i)) {
         leaves = [];
-        structure = args.map((a, i) => (fixed.includes(i) ? { $static: a } : flatten(a, leaves)));
+        structure = structured(args, leaves);
         key = keyOf(structure);
         break;
       }
     }
     const entry = entries.get(key) ?? entryFor(key, structure ?? args.map(() => "*"));
+    if (structure) entry.structure = structure;
     let moved = null;
     if (device !== undefined && scopes.length === 0) [leaves, moved] = allOn(device, leaves);
     const n = leaves.length;
     // Inside of a function of a transform there is no memory to give.
     const given = entry.donated.length > 0 && scopes.length === 0 ? entry.donated : none;
-    let at = wasm.room(n + given.length) / 8;
+    const types = entry.only || entry.results.size === 0 ? null : typesOf(leaves);
+    entry.traced = null;
+    let at = room(n + given.length);
     let words = f64();
     for (let i = 0; i < n; i++) words[at + i] = leaves[i].handle();
     let m;
@@ -917,11 +1010,11 @@ export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) 
     moved?.forEach((t) => t.dispose());
     if (pending.length > 0) sweep();
     if (m < 0) fail();
-    at = wasm.room(0) / 8;
+    at = room(0);
     words = f64();
-    if (entry.seen.structure === "*") return new Tensor(words[at]);
+    if (entry.only === "*") return new Tensor(words[at]);
     const outs = Array.from({ length: m }, (_, i) => words[at + i]).map((h) => new Tensor(h));
-    return build(entry.seen.structure, outs);
+    return build(entry.traced ?? entry.only ?? entry.results.get(types), outs);
   };
   compiled.dispose = () => {
     gone = true;
@@ -931,6 +1024,14 @@ export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) 
   if (typeof Symbol.dispose === "symbol") compiled[Symbol.dispose] = compiled.dispose;
   return compiled;
 }
+
+/** A function that gives `[y, aux]`: gradients are those of `y`, and end at `aux`. */
+const withAux = (name, f) => (...args) => {
+  const both = f(...args);
+  if (both instanceof Promise) throw new LoomError("a function of a transform can't be async");
+  if (!Array.isArray(both) || both.length !== 2) throw new LoomError(`${name}: with hasAux the function must give [results, aux]`);
+  return [both[0], tree.map((t) => t.detach(), both[1])];
+};
 
 /** Value and gradient of a function that gives a number. Options: `argnums` (0), `hasAux`. */
 export function valueAndGrad(f, { argnums = 0, hasAux = false } = {}) {
@@ -950,8 +1051,8 @@ export function valueAndGrad(f, { argnums = 0, hasAux = false } = {}) {
     }
     const seen = {};
     const g = (tensors) => {
-      const result = f(...build(structure, tensors.slice()));
-      const [value, aux] = hasAux ? result : [result, []];
+      const args = build(structure, tensors.slice());
+      const [value, aux] = hasAux ? withAux("grad", f)(...args) : [f(...args), []];
       if (!isTensor(value)) throw new LoomError("grad: the function must give a tensor without axes");
       const outs = [value];
       seen.structure = flatten(aux, outs);
@@ -979,27 +1080,25 @@ export function grad(f, options = {}) {
   };
 }
 
-/** `[y, back]`: the results of `f(...primals)`, and the function from their cotangents to those of the arguments. */
+/** `[y, back]`: the results of `f(...primals)`, and the function from their cotangents to those of the arguments. Options: `hasAux`. */
 export function vjp(f, primals, { hasAux = false } = {}) {
   const [leaves, structure] = parts(primals);
   const seen = {};
-  let aux;
-  const g = hasAux
-    ? (...args) => {
-        const [y, a] = f(...args);
-        aux = a;
-        return y;
-      }
-    : f;
-  const [ys, handle] = lend(flat(g, structure, seen), (id) => special2("vjp", id, leaves));
+  const [outs, handle] = lend(flat(hasAux ? withAux("vjp", f) : f, structure, seen), (id) => special2("vjp", id, leaves));
+  const [y, aux] = hasAux ? build(seen.structure, outs.slice()) : [build(seen.structure, outs.slice())];
+  const n = hasAux ? count(seen.structure[0]) : outs.length;
+  const types = outs.slice(n).map(({ shape, dtype }) => [shape, { dtype }]);
   const back = (ct) => {
     const given = [];
     flatten(ct, given);
-    const outs = special("mapped", handle, given);
-    return build(structure, outs);
+    const none = types.map((type) => numpy.zeros(...type));
+    try {
+      return build(structure, special("mapped", handle, [...given, ...none]));
+    } finally {
+      none.forEach((t) => t.dispose());
+    }
   };
   back.dispose = () => handle.dispose();
-  const y = build(seen.structure, ys);
   return hasAux ? [y, back, aux] : [y, back];
 }
 
@@ -1113,7 +1212,7 @@ function special2(name, ...args) {
   args.forEach(put);
   const n = send();
   const size = run(() => wasm.special(n));
-  const at = wasm.room(0) / 8;
+  const at = room(0);
   const words = f64();
   const object = words[at + size - 1];
   const leaves = Array.from({ length: words[at + 3] }, (_, i) => words[at + 5 + 2 * i]);
@@ -1134,13 +1233,16 @@ export function linearize(f, ...primals) {
   return [build(seen.structure, ys), map];
 }
 
-/** `[y, dy]`: the results and their derivatives along tangents. */
-export function jvp(f, primals, tangents) {
+/** `[y, dy]`: the results and their derivatives along tangents. Options: `hasAux`; then `[y, dy, aux]`. */
+export function jvp(f, primals, tangents, { hasAux = false } = {}) {
   const [leaves, structure] = parts(primals);
   const [along] = parts(tangents);
   const seen = {};
-  const [y, dy] = lend(flat(f, structure, seen), (id) => special("jvp", id, leaves, along));
-  return [build(seen.structure, y), build(seen.structure, dy)];
+  const [y, dy] = lend(flat(hasAux ? withAux("jvp", f) : f, structure, seen), (id) => special("jvp", id, leaves, along));
+  if (!hasAux) return [build(seen.structure, y), build(seen.structure, dy)];
+  const [value, aux] = build(seen.structure, y);
+  dy.splice(count(seen.structure[0])).forEach((t) => t.dispose());
+  return [value, build(seen.structure[0], dy), aux];
 }
 
 /** A function over a batch. `inAxes`: an axis, `null`, or one for each argument; `outAxes`: an axis. */
@@ -1216,7 +1318,7 @@ export const hessian =
   (f, options = {}) =>
   (...args) => {
     const { argnums = 0 } = options;
-    const alone = !Array.isArray(argnums) && !(isPlain(args[argnums]) && !isTensor(args[argnums]));
+    const alone = !Array.isArray(argnums) && !Array.isArray(args[argnums]) && !isPlain(args[argnums]);
     return alone ? hessianOfTensor(f, options)(...args) : jacfwd(jacrev(f, options), options)(...args);
   };
 
@@ -1302,10 +1404,38 @@ const places = new Set(["indices", "index", "labels"]);
 /** Numbers that say where: integers, unlike other numbers. */
 const whole = (v) => (typeof v === "number" || (Array.isArray(v) && !v.flat(Infinity).some((x) => typeof x !== "number")) ? array(v, { dtype: "int32" }) : v);
 
+/** Arguments in which tensors that stand for numbers have the dtype that those numbers would get. */
+function besideOthers(given, operands, names) {
+  const own = (v, i) => {
+    if (!operands[i] && names[i] !== "x") return undefined;
+    if (isTensor(v)) return weak.has(v) ? undefined : v.dtype;
+    return ArrayBuffer.isView(v) ? typedNames.get(v.constructor) : Array.isArray(v) ? "float32" : undefined;
+  };
+  const other = given.map(own).find((dtype) => dtype !== undefined);
+  if (other === undefined) return given;
+  return given.map((v, i) => (operands[i] && weak.has(v) ? weak.get(v).astype(promoted(other, weak.get(v).dtype.startsWith("int"))) : v));
+}
+
+const promotions = new Map();
+/** The dtype of a number, whole or not, beside a tensor. */
+function promoted(dtype, whole) {
+  const key = `${dtype} ${whole}`;
+  if (!promotions.has(key)) {
+    const like = numpy.zeros([], { dtype });
+    const sum = numpy.add(like, whole ? 1 : 1.5);
+    promotions.set(key, sum.dtype);
+    sum.dispose();
+    like.dispose();
+  }
+  return promotions.get(key);
+}
+
 function bind(index, name, args, wrap) {
   const names = args.map((a) => a[0]);
   const along = names.findIndex((n) => n === "axes" || n === "axis");
   const defaults = args.map((a) => a[1]);
+  // Where numbers are promoted with what stands beside them.
+  const operands = args.map((a) => a[2]);
   const options = new Set(names);
   const n = args.length;
   return (...given) => {
@@ -1325,10 +1455,11 @@ function bind(index, name, args, wrap) {
       }
     }
     if (given.length > n) throw new LoomError(`${name}: ${given.length} arguments, and it takes ${names.join(", ")}`);
+    if (given.some((v) => weak.has(v))) given = besideOthers(given, operands, names);
     out = [];
     for (let i = 0; i < n; i++) {
       const v = given[i] === undefined && defaults[i] !== null ? defaults[i] : given[i];
-      put(places.has(names[i]) ? whole(v) : names[i] === "starts" && Array.isArray(v) ? v.map(whole) : v);
+      put(places.has(names[i]) ? whole(weak.get(v) ?? v) : names[i] === "starts" && Array.isArray(v) ? v.map(whole) : v);
     }
     const m = send();
     try {
@@ -1384,7 +1515,7 @@ function surface(all) {
  */
 lax.scan = (f, init, xs = null, { length, reverse = false, checkpoint, acceptPath } = {}) => {
   const [carry, carryOf] = parts(init);
-  const [slices, sliceOf] = xs === null ? [[], { $static: null }] : parts(xs);
+  const [slices, sliceOf] = xs === null ? [[], new Static(null)] : parts(xs);
   const n = carry.length;
   let ysOf;
   const body = (leaves) => {
@@ -1502,17 +1633,26 @@ export const defaultDevice = (name) => {
   if (name !== undefined) wasm.set_device((homeDevice = deviceNumber(name)));
   return deviceNames[homeDevice];
 };
-/** Runs `f`; tensors that it makes live on a device. If `f` is async, that holds until it is done. */
+/**
+ * Runs `f`; tensors that it makes live on a device. `f` can't be async: while it waits, others would run on its device. Around its parts
+ * that don't wait `withDevice` can be called, or `np.array` be given the `device`.
+ */
 export function withDevice(name, f) {
+  const refused = () => new LoomError("withDevice: an async function would leave the device to others while it waits; call withDevice inside of it, around what doesn't wait, or defaultDevice once");
+  if (Object.prototype.toString.call(f) === "[object AsyncFunction]") throw refused();
   const before = defaultDevice();
   defaultDevice(name);
   let result;
   try {
     result = f();
   } finally {
-    if (!(result instanceof Promise)) defaultDevice(before);
+    defaultDevice(before);
   }
-  return result instanceof Promise ? result.finally(() => defaultDevice(before)) : result;
+  if (typeof result?.then === "function") {
+    Promise.resolve(result).catch(() => {});
+    throw refused();
+  }
+  return result;
 }
 /** A tree on a device (the default one): what lives there stays as it is. */
 export async function devicePut(x, device = defaultDevice()) {

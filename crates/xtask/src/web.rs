@@ -24,7 +24,7 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
     let package = out.join("package");
     folder(&package)?;
     copy(&built, &package.join("tensorloom.wasm"))?;
-    for name in ["index.js", "forms.js", "gpu.js", "package.json"] {
+    for name in ["index.js", "forms.js", "gpu.js", "statics.js", "package.json"] {
         copy(&root.join("crates/web/js").join(name), &package.join(name))?;
     }
     copy(&root.join("crates/web/README.md"), &package.join("README.md"))?;
