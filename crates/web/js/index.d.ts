@@ -116,12 +116,12 @@ export function jvp(f: Fn, primals: Tree[], tangents: Tree[], options?: { hasAux
 export function linearize(f: Fn, ...primals: Tree[]): [Tree, Disposable_<Fn>];
 export function vmap(f: Fn, inAxes?: any, outAxes?: number | null, options?: { axisSize?: number }): Fn;
 /** Jacobian by forward mode: for each tensor of the result the tree of the argument (`argnums`, the first one if not given). */
-export function jacfwd(f: Fn, options?: { argnums?: number | number[] }): Fn;
+export function jacfwd(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 /** Jacobian by reverse mode. */
-export function jacrev(f: Fn, options?: { argnums?: number | number[] }): Fn;
-export function jacobian(f: Fn, options?: { argnums?: number | number[] }): Fn;
+export function jacrev(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
+export function jacobian(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 /** Second derivatives. */
-export function hessian(f: Fn, options?: { argnums?: number | number[] }): Fn;
+export function hessian(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 export function checkpoint<F extends Fn>(f: F): F;
 export function makeJaxpr(f: Fn): (...args: any[]) => string;
 export function explain(f: Fn): (...args: any[]) => { graph: string; program: string; kernels: string; timings: string };

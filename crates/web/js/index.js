@@ -1273,10 +1273,14 @@ function axesOf(axes, structure) {
   return Object.keys(structure).flatMap((k) => axesOf(axes[k], structure[k]));
 }
 
-/** Derivatives of each result (outer tree) by each tensor of the chosen arguments (inner tree). Options: `argnums` (0). */
+/** Derivatives of each result (outer tree) by each tensor of the chosen arguments (inner tree). Options: `argnums` (0), `hasAux`. */
 function jacobian(name) {
-  return (f, { argnums = 0 } = {}) =>
+  return (f, { argnums = 0, hasAux = false } = {}) =>
     (...args) => {
+      if (hasAux) {
+        const [, aux] = withAux(name, f)(...args);
+        return [jacobian(name)((...given) => f(...given)[0], { argnums })(...args), aux];
+      }
       const leaves = [];
       const ends = [];
       const structure = args.map((a) => {
@@ -1307,13 +1311,13 @@ function jacobian(name) {
     };
 }
 
-/** Jacobian by forward mode. Options: `argnums`. */
+/** Jacobian by forward mode. Options: `argnums`, `hasAux`. */
 export const jacfwd = jacobian("jacfwd");
-/** Jacobian by reverse mode. Options: `argnums`. */
+/** Jacobian by reverse mode. Options: `argnums`, `hasAux`. */
 export const jacrev = jacobian("jacrev");
 export { jacrev as jacobian };
 const hessianOfTensor = jacobian("hessian");
-/** Second derivatives. Options: `argnums`. */
+/** Second derivatives. Options: `argnums`, `hasAux`. */
 export const hessian =
   (f, options = {}) =>
   (...args) => {

@@ -249,6 +249,8 @@ test("every transform with aux gives it, and the derivatives that it gives witho
       same([g[0], kept], [2, 40, 800], "vjp");
       const [y, dy, beside] = wrap((x) => jvp(wide, [x], [np.array([1, 10, 100])], { hasAux: true }))(x);
       same([y, beside], [1, 4, 16], "jvp");
+      for (const [what, jac] of Object.entries({ jacfwd, jacrev })) same(wrap((x) => jac(wide, { hasAux: true })(x))(x), [[2, 0, 0], [0, 4, 0], [0, 0, 8]], what);
+      same(wrap((x) => hessian(both, { hasAux: true })(x))(x), [[2, 0, 0], [0, 2, 0], [0, 0, 2]], "hessian");
       assert.deepEqual(dy.js(), [2, 40, 800]);
     }
   }
@@ -260,6 +262,8 @@ test("aux of trees, of several arguments, and inside of other transforms", () =>
   assert.deepEqual(numbers([y, kept]), [{ y: [3, 6] }, { w: [1, 2], b: 3 }]);
   for (let i = 0; i < 2; i++) assert.deepEqual(numbers(back({ y: np.array([1, 1]) })), [{ w: [3, 3] }, 3]);
   back.dispose();
+  const inTree = hessian(({ w }) => [np.sum(np.square(w)), { w }], { hasAux: true })({ w: np.array([1, 2]) });
+  assert.deepEqual(numbers(inTree), [{ w: { w: [[2, 0], [0, 2]] } }, { w: [1, 2] }]);
   const each = vmap((x) => grad((x) => [np.square(x), x.mul(3)], { hasAux: true })(x))(np.array([1, 2]));
   assert.deepEqual(numbers(each), [[2, 4], [3, 6]]);
   const second = grad((x) => {
