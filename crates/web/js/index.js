@@ -806,7 +806,7 @@ function written(structure, leaf) {
 /** A text that is the same for equal structures only. */
 const keyOf = (structure) => written(structure, (value) => `=${keyOfStatic(value, noTensor)}`);
 const noTensor = (x) => {
-  if (isTensor(x)) throw new LoomError(`jit: a static argument is or holds ${x}, and a tensor can't be static; leave it out of staticArgnums`);
+  if (isTensor(x)) throw new LoomError(`${x} is a static argument, or inside of what is no list and no plain object: a tensor can't be static; leave it out of staticArgnums, or out of that object`);
 };
 /** Structures for people: `{"a":*}`. */
 const shown = (structure) => written(structure, named);
@@ -901,8 +901,9 @@ function traced(x, leaves, refuse, narrow, inside = false) {
     return "*";
   }
   if (typeof x === "number") {
-    const dtype = !Number.isInteger(x) || Object.is(x, -0) || Math.abs(x) >= 9e15 ? (narrow ? "float32" : "float64") : Math.abs(x) < 2 ** 31 || narrow ? "int32" : "int64";
-    leaves.push(array(x, { dtype }));
+    const whole = Number.isInteger(x) && !Object.is(x, -0) && Math.abs(x) < 9e15;
+    const wide = narrow ? "float32" : whole ? "int64" : "float64";
+    leaves.push(array(x, { dtype: whole && Math.abs(x) < 2 ** 31 ? "int32" : wide }));
     return "#";
   }
   if (ArrayBuffer.isView(x)) {

@@ -124,6 +124,7 @@ test("arguments that are no tensors are refused unless they are static", () => {
   }
   assert.throws(() => jit((x, y) => x.add(y), { staticArgnums: 1 })(np.array(0), np.array(1)), /a tensor can't be static/);
   assert.throws(() => jit((x, y) => x.add(y.t), { staticArgnums: 1 })(np.array(0), { t: np.array(1) }), /a tensor can't be static/);
+  assert.throws(() => jit((x) => new Map([["y", x]]))(np.array(0)), /no plain object: a tensor can't be static/);
   // What is left out, and nothing inside of trees, are structure.
   const g = jit((x, { w, b } = {}, more = 3) => x.add(more).add(b ?? 10).add(w ?? 100));
   assert.equal(g(np.array(0)).item(), 113);
