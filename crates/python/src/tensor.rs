@@ -530,6 +530,11 @@ impl PyTensor {
     fn __setitem__(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let t = &slf.get().0;
+        if t.is_expanded() {
+            return Err(PyValueError::new_err(
+                "assignment destination is read-only: it is a view of what broadcast_to made; write to a copy of it",
+            ));
+        }
         let Some(picks) =
             picks(index)?.filter(|p| !p.iter().any(|p| matches!(p, Pick::Range { step, .. } if *step < 0)))
         else {

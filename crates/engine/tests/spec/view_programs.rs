@@ -135,8 +135,13 @@ impl Seen {
         indices(shape).iter().zip(&self.at).all(|(i, &at)| place(i) == at as isize)
     }
 
-    /// The view, and whether it is a copy; `None` if it is refused.
-    fn look(&self, look: &Look) -> Option<(Seen, bool)> {
+    /// A copy of what is seen: a new memory, and the places that its elements come from.
+    fn copied(&self) -> (Seen, Option<Vec<usize>>) {
+        (Seen { at: (0..self.at.len()).collect(), ..self.clone() }, Some(self.at.clone()))
+    }
+
+    /// What is seen, and the elements of the new memory if it is a copy; `None` if it is refused.
+    fn look(&self, look: &Look) -> Option<(Seen, Option<Vec<usize>>)> {
         let s = &self.shape;
         let axis = |a: isize, rank: usize| if a < 0 { (a + rank as isize) as usize } else { a as usize };
         let cut = |a: usize, first: usize, n: usize, step: isize| {
@@ -201,16 +206,17 @@ impl Seen {
                 if copy && matches!(look, Look::View(_)) {
                     return None;
                 }
-                return Some((Seen { shape, ..self.clone() }, copy));
+                let seen = Seen { shape, ..self.clone() };
+                return Some(if copy { seen.copied() } else { (seen, None) });
             }
             Look::Pick(picks) => return Some(self.picked(picks)),
-            Look::Copy => return Some((self.clone(), true)),
+            Look::Copy => return Some(self.copied()),
         };
-        Some((seen, false))
+        Some((seen, None))
     }
 
-    fn picked(&self, picks: &[Pick]) -> (Seen, bool) {
-        let (mut seen, mut axis, mut copy) = (self.clone(), 0, false);
+    fn picked(&self, picks: &[Pick]) -> (Seen, Option<Vec<usize>>) {
+        let (mut seen, mut axis, mut copy) = (self.clone(), 0, None::<Vec<usize>>);
         for pick in picks {
             match pick {
                 Pick::At(i) => seen = seen.look(&Look::Index(axis, *i)).unwrap().0,
@@ -229,14 +235,23 @@ impl Seen {
                     };
                     let count = ((last - first) * step.signum()).max(0).unsigned_abs().div_ceil(step.unsigned_abs());
                     let a = axis as usize;
-                    let mut shape = seen.shape.clone();
-                    shape[a] = count;
-                    seen = seen.map(shape, |i| {
-                        let mut i = i.to_vec();
-                        i[a] = (first + i[a] as isize * step) as usize;
-                        i
-                    });
-                    copy |= *step < 0;
+                    let along = |seen: &Seen, n: usize, from: &dyn Fn(isize) -> isize| {
+                        let mut shape = seen.shape.clone();
+                        shape[a] = n;
+                        seen.map(shape, |i| {
+                            let mut i = i.to_vec();
+                            i[a] = from(i[a] as isize) as usize;
+                            i
+                        })
+                    };
+                    if *step < 0 {
+                        // The reversed axis is a copy, of which the rest is a view.
+                        let (back, from) = along(&seen, n as usize, &|i| n - 1 - i).copied();
+                        copy = from.map(|from| from.iter().map(|&i| copy.as_ref().map_or(i, |c| c[i])).collect());
+                        seen = along(&back, count, &|i| n - 1 - first - i * step);
+                    } else {
+                        seen = along(&seen, count, &|i| first + i * step);
+                    }
                     axis += 1;
                 }
                 Pick::Rest | Pick::Take(_) => unreachable!("programs have none"),
@@ -291,10 +306,13 @@ impl Model {
             Step::Mark => {}
             Step::Look(of, look) => match self.names[*of].look(look) {
                 None => return Fate::Refused,
-                Some((seen, false)) => self.names.push(seen),
-                Some((seen, true)) => {
-                    let tracked = self.memories[seen.memory].tracked;
-                    self.add(seen.shape.clone(), self.values(&seen), tracked);
+                Some((seen, None)) => self.names.push(seen),
+                Some((seen, Some(from))) => {
+                    let memory = &self.memories[seen.memory];
+                    let data = from.iter().map(|&i| memory.data[i]).collect();
+                    let made = Memory { data, tracked: memory.tracked, writes: 0 };
+                    self.names.push(Seen { memory: self.memories.len(), ..seen });
+                    self.memories.push(made);
                 }
             },
             Step::Write(to, op, operand) => {

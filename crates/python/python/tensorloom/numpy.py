@@ -163,10 +163,10 @@ def full(shape, fill_value, dtype=None):
     """An array of one number."""
     if isinstance(fill_value, Tensor) or hasattr(fill_value, "shape"):
         v = asarray(fill_value)
-        return broadcast_to(v if dtype is None else v.astype(dtype), shape)  # noqa: F821
+        return broadcast_to(v if dtype is None else v.astype(dtype), shape).__copy__()  # noqa: F821
     kind = asarray(fill_value).dtype if dtype is None else _core.dtype(dtype)
     if isinstance(fill_value, _builtins.bool):
-        return broadcast_to(asarray(fill_value).astype(kind), shape)  # noqa: F821
+        return broadcast_to(asarray(fill_value).astype(kind), shape).__copy__()  # noqa: F821
     return _table["full"](shape, fill_value, kind)
 
 

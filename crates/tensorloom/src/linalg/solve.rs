@@ -198,7 +198,7 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
             base = base.matmul(&base);
         }
     }
-    result.unwrap_or_else(|| np::broadcast_to(&np::identity(a.size(-1), a.dtype()), a.shape()))
+    result.unwrap_or_else(|| np::broadcast_to(&np::identity(a.size(-1), a.dtype()), a.shape()).copy())
 }
 
 /// The product of several matrices in the order that costs least; the first and the last may be vectors.

@@ -210,7 +210,7 @@ pub fn meshgrid(xs: &[&Tensor], indexing: &str) -> Vec<Tensor> {
             i => i,
         };
         let own: Vec<isize> = (0..shape.len()).map(|a| if a == axis { -1 } else { 1 }).collect();
-        x.reshape(&own).expand(&shape)
+        x.reshape(&own).expand(&shape).copy()
     };
     xs.iter().enumerate().map(along).collect()
 }

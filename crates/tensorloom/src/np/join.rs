@@ -179,7 +179,7 @@ pub fn tile(x: &Tensor, reps: &[usize]) -> Tensor {
         narrow.extend([1, n as isize]);
         out.push((r * n) as isize);
     }
-    x.reshape(&narrow).expand(&wide).reshape(&out)
+    x.reshape(&narrow).expand(&wide).reshape(&out).copy()
 }
 
 /// Repeats each element along an axis, or of all in order.
@@ -204,7 +204,7 @@ pub fn repeat(x: &Tensor, n: usize, axis: impl Into<Along>) -> Tensor {
     }
     wide.insert(a as usize + 1, n as isize);
     out[a as usize] *= n as isize;
-    x.unsqueeze(a + 1).expand(&wide).reshape(&out)
+    x.unsqueeze(a + 1).expand(&wide).reshape(&out).copy()
 }
 
 /// A matrix of blocks: rows joined along the last axis, then below each other.
