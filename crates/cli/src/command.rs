@@ -39,6 +39,9 @@ pub(crate) enum Command {
     Train(train::Train),
     /// Run a command as several ranks on this machine
     Launch(launch::Launch),
+    /// Ends the ranks of a launcher that is gone
+    #[command(hide = true)]
+    LaunchGuard,
     /// What training would take on many devices, and which mesh is best
     Plan(plan::Plan),
     /// Continue a prompt with a trained model

@@ -11,6 +11,9 @@ const CODE: i32 = 101;
 /// From now on a panic of any thread ends the process with a report.
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
+        if models::panic_is_caught() {
+            return;
+        }
         let what = message(info);
         let line = match write_report(info, &what) {
             Ok(path) => format!("loom: a mistake in loom itself: {what}; please send {}", path.display()),

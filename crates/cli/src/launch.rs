@@ -1,11 +1,17 @@
 //! `loom launch`: the same command as several ranks on this machine.
+//!
+//! Ranks and what they start are one process group. Signals that end the launcher are handed on to it, and a guard in it ends the group
+//! when the launcher is gone, however that was ended: no rank outlives its launcher.
 
 use crate::Outcome;
 use crate::command::Usage;
 use crate::output::errln;
+use dist::launch::Secret;
 use std::net::TcpListener;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Options of `loom launch`.
 #[derive(clap::Args)]
@@ -16,17 +22,20 @@ pub(crate) struct Launch {
     /// The port of rank 0; a free one if none is given
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
+    /// How long ranks may take to end after a signal, or after one has failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
+    grace: f64,
     /// The command: loom train --mesh dp=2 ..
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// How long ranks have to end by themselves when one has failed.
-const GRACE: Duration = Duration::from_secs(8);
-
 pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
     if args.ranks == 0 || args.ranks > 1024 {
         return Err(Usage(format!("`-n {}`: between 1 and 1,024 ranks on one machine", args.ranks)));
+    }
+    if !(0.0..=86400.0).contains(&args.grace) {
+        return Err(Usage(format!("`--grace {}`: seconds from 0 to 86,400", args.grace)));
     }
     let port = match args.port {
         Some(port) => port,
@@ -35,39 +44,144 @@ pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
             free.map_err(|e| Usage(format!("no free port: {e}; give one with `--port`")))?.port()
         }
     };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let token = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id());
+    let secret = Secret::draw().map_err(|e| Usage(e.to_string()))?;
     let (name, rest) = args.command.split_first().ok_or_else(|| Usage("no command to launch".into()))?;
-    let program = match name.as_str() {
-        "loom" => std::env::current_exe().map_err(|e| Usage(format!("loom can't find itself: {e}")))?,
-        other => other.into(),
-    };
-    let mut ranks: Vec<Option<Child>> = Vec::new();
+    let own = std::env::current_exe().map_err(|e| Usage(format!("loom can't find itself: {e}")))?;
+    let program = if name == "loom" { own.clone() } else { name.into() };
+    let signals = signals();
+    let mut group = Group::start(&own).map_err(|e| Usage(format!("a process group can't be started: {e}")))?;
     for rank in 0..args.ranks {
-        let child = Command::new(&program)
+        let mut command = Command::new(&program);
+        command
             .args(rest)
             .env("LOOM_RANK", rank.to_string())
             .env("LOOM_LOCAL_RANK", rank.to_string())
             .env("LOOM_WORLD_SIZE", args.ranks.to_string())
             .env("LOOM_ADDRESS", format!("127.0.0.1:{port}"))
-            .env("LOOM_TOKEN", format!("{token:x}"))
-            .spawn();
-        match child {
-            Ok(child) => ranks.push(Some(child)),
-            Err(e) => {
-                end(&mut ranks);
-                return Err(Usage(format!("`{name}` can't be started: {e}")));
-            }
+            .env("LOOM_TOKEN", &secret)
+            .env_remove("LOOM_TOKEN_FILE");
+        if let Err(e) = group.spawn(command) {
+            group.kill();
+            return Err(Usage(format!("`{name}` can't be started: {e}")));
         }
     }
-    wait(&mut ranks)
+    wait(group, &signals, Duration::from_secs_f64(args.grace))
 }
 
-/// Waits for all; when one fails, the others may end by themselves before they are ended.
-fn wait(ranks: &mut [Option<Child>]) -> Result<Outcome, Usage> {
-    let mut failed: Option<(usize, Instant)> = None;
+/// The number of the signal that came last, 0 before one has.
+fn signals() -> Arc<AtomicUsize> {
+    let last = Arc::new(AtomicUsize::new(0));
+    for signal in ENDING {
+        let _ = signal_hook::flag::register_usize(signal, last.clone(), signal as usize);
+    }
+    last
+}
+
+#[cfg(unix)]
+const ENDING: [i32; 4] = {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
+};
+#[cfg(not(unix))]
+const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+
+/// The ranks of a launch.
+struct Group {
+    ranks: Vec<Option<Child>>,
+    /// Reads from this process until it ends.
+    #[cfg(unix)]
+    guard: Child,
+}
+
+impl Group {
+    #[cfg(unix)]
+    fn start(own: &std::path::Path) -> std::io::Result<Group> {
+        use std::os::unix::process::CommandExt;
+        use std::process::Stdio;
+        let mut guard = Command::new(own);
+        guard.arg("launch-guard").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Group { ranks: Vec::new(), guard: guard.spawn()? })
+    }
+
+    #[cfg(not(unix))]
+    fn start(_: &std::path::Path) -> std::io::Result<Group> {
+        Ok(Group { ranks: Vec::new() })
+    }
+
+    fn spawn(&mut self, mut command: Command) -> std::io::Result<()> {
+        #[cfg(unix)]
+        {
+            use std::io::IsTerminal;
+            use std::os::unix::process::CommandExt;
+            command.process_group(self.guard.id() as i32);
+            // Who reads from a terminal in the background is stopped.
+            if std::io::stdin().is_terminal() {
+                command.stdin(std::process::Stdio::null());
+            }
+        }
+        self.ranks.push(Some(command.spawn()?));
+        Ok(())
+    }
+
+    /// Hands a signal on to all ranks and what they started.
+    fn signal(&self, signal: usize) {
+        #[cfg(unix)]
+        {
+            use rustix::process::{Pid, Signal, kill_process_group};
+            let id = Pid::from_raw(self.guard.id() as i32);
+            if let (Some(id), Some(signal)) = (id, Signal::from_named_raw(signal as i32)) {
+                let _ = kill_process_group(id, signal);
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = signal;
+    }
+
+    /// Ends what is left.
+    fn kill(&mut self) {
+        #[cfg(unix)]
+        self.signal(signal_hook::consts::SIGKILL as usize);
+        for child in self.ranks.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.ranks.iter_mut().for_each(|slot| *slot = None);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        {
+            let _ = self.guard.kill();
+            let _ = self.guard.wait();
+        }
+    }
+}
+
+/// The guard of a group: ends it when the launcher, at the other end of its standard input, is gone.
+#[cfg(unix)]
+pub(crate) fn guard() -> Outcome {
+    // Signals for the group are not meant for its guard.
+    let _ignored = signals();
+    let mut input = std::io::stdin().lock();
+    let _ = std::io::copy(&mut input, &mut std::io::sink());
+    let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
+    Outcome::Stopped
+}
+
+#[cfg(not(unix))]
+pub(crate) fn guard() -> Outcome {
+    Outcome::Clean
+}
+
+/// Waits for all. When one fails, or a signal ends the launch, they may end by themselves before they are ended; a second signal does not
+/// wait.
+fn wait(mut group: Group, signals: &AtomicUsize, grace: Duration) -> Result<Outcome, Usage> {
+    let mut failed: Option<usize> = None;
+    let (mut ending, mut stopped): (Option<Instant>, bool) = (None, false);
     loop {
-        for (rank, slot) in ranks.iter_mut().enumerate() {
+        for (rank, slot) in group.ranks.iter_mut().enumerate() {
             let Some(child) = slot else { continue };
             let status = match child.try_wait() {
                 Ok(Some(status)) => status,
@@ -75,31 +189,33 @@ fn wait(ranks: &mut [Option<Child>]) -> Result<Outcome, Usage> {
                 Err(e) => return Err(Usage(format!("rank {rank} can't be waited for: {e}"))),
             };
             *slot = None;
-            if !status.success() && failed.is_none() {
+            if !status.success() && failed.is_none() && !stopped {
                 errln!("loom launch: rank {rank} ended with {status}");
-                failed = Some((rank, Instant::now()));
+                failed = Some(rank);
+                ending = ending.or(Some(Instant::now()));
             }
         }
-        if ranks.iter().all(Option::is_none) {
+        if group.ranks.iter().all(Option::is_none) {
             break;
         }
-        if failed.is_some_and(|(_, at)| at.elapsed() > GRACE) {
-            end(ranks);
+        let signal = signals.swap(0, Ordering::Relaxed);
+        if signal != 0 {
+            group.signal(signal);
+            if stopped {
+                group.kill();
+            }
+            (stopped, ending) = (true, ending.or(Some(Instant::now())));
+        }
+        if ending.is_some_and(|since| since.elapsed() > grace) {
+            group.kill();
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     match failed {
+        _ if stopped => Ok(Outcome::Stopped),
         None => Ok(Outcome::Clean),
-        Some((rank, _)) => Err(Usage(format!(
+        Some(rank) => Err(Usage(format!(
             "rank {rank} failed first: its message is above; a run that had begun goes on from its last checkpoint with `--resume`"
         ))),
     }
-}
-
-fn end(ranks: &mut [Option<Child>]) {
-    for child in ranks.iter_mut().flatten() {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    ranks.iter_mut().for_each(|slot| *slot = None);
 }

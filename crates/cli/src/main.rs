@@ -57,6 +57,12 @@ enum Outcome {
 fn main() -> ExitCode {
     quiet_drivers();
     crash::install();
+    // Writing beyond a limit of the shell is an error like a full disk, not the end of the process.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(
+        signal_hook::consts::SIGXFSZ,
+        std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)),
+    );
     let outcome = words().and_then(|words| command::parse(&words)).and_then(dispatch);
     output::flush();
     match outcome {
@@ -92,6 +98,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
     match &command {
         Command::Train(args) => train::train(args),
         Command::Launch(args) => launch::launch(args),
+        Command::LaunchGuard => Ok(launch::guard()),
         Command::Plan(args) => plan::plan(args),
         Command::Generate(args) => run::generate(args),
         Command::Chat(args) => chat::chat(args),

@@ -233,3 +233,51 @@ fn collectives_that_are_put_in_are_shown() {
     assert_eq!(text.matches("psum").count(), 2, "{text}");
     assert!(text.contains("\"tp\"") && !text.contains("all_gather"), "{text}");
 }
+
+/// Processes with this text in their command line.
+#[cfg(unix)]
+fn alive(mark: &str) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let own = std::process::id().to_string();
+    let numbers = all.filter(|name| name.bytes().all(|b| b.is_ascii_digit()) && *name != own);
+    numbers
+        .filter(|id| {
+            std::fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
+        })
+        .collect()
+}
+
+/// However a launcher is ended, nothing that it started is left: ranks, what they start, and those that ignore signals.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_rank_outlives_its_launcher() {
+    for (k, signal) in ["INT", "TERM", "HUP", "QUIT", "KILL"].into_iter().enumerate() {
+        for (j, trap) in ["", "trap '' INT TERM HUP QUIT; "].into_iter().enumerate() {
+            let mark = format!("{}9{k}{j}", std::process::id());
+            let shell = format!("{trap}echo ready; sleep {mark}; true");
+            let mut launcher = Command::new(env!("CARGO_BIN_EXE_loom"))
+                .args(["launch", "-n", "2", "--grace", "1", "sh", "-c", &shell])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut out = std::io::BufReader::new(launcher.stdout.take().unwrap());
+            for _ in 0..2 {
+                let mut line = String::new();
+                std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+                assert_eq!(line, "ready\n");
+            }
+            let until = Instant::now() + Duration::from_secs(5);
+            while alive(&mark).len() < 5 && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let id = launcher.id().to_string();
+            assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().unwrap().success());
+            let (ended, until) = (launcher.wait().unwrap(), Instant::now() + Duration::from_secs(5));
+            while !alive(&mark).is_empty() {
+                assert!(Instant::now() < until, "{signal}: {:?} are left", alive(&mark));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(ended.code(), if signal == "KILL" { None } else { Some(130) }, "{signal}");
+        }
+    }
+}

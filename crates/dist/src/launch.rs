@@ -2,6 +2,7 @@
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
+pub use crate::secret::Secret;
 use ir::Mesh;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ pub struct Place {
     pub world: usize,
     /// Where rank 0 listens: `host:port`.
     pub address: String,
-    /// What all processes of one start share, so that strangers are not let in.
-    pub token: u64,
+    /// What all processes of one start share, so that no other process takes part.
+    pub secret: Secret,
 }
 
 /// The variables of launchers: rank, number of ranks.
@@ -63,8 +64,8 @@ impl Place {
                 let (host, port) = (var("MASTER_ADDR")?, var("MASTER_PORT")?);
                 Some(format!("{host}:{port}"))
             });
-            let token = var("LOOM_TOKEN").and_then(|t| u64::from_str_radix(&t, 16).ok()).unwrap_or(0);
-            return Ok(Some(Place { rank, world, address: address.unwrap_or_else(|| ADDRESS.to_string()), token }));
+            let address = address.unwrap_or_else(|| ADDRESS.to_string());
+            return Ok(Some(Place { rank, world, address, secret: Secret::from_vars(var)? }));
         }
         Ok(None)
     }

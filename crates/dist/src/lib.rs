@@ -33,6 +33,8 @@ pub mod mpi;
 pub mod nccl;
 pub mod pipeline;
 mod reduce;
+mod rendezvous;
+mod secret;
 pub mod tcp;
 mod transport;
 mod zeros;

@@ -1,6 +1,6 @@
 //! Ranks that don't fit, don't come, hang or die: every other ends soon, with an error that says who and why.
 
-use dist::launch::Place;
+use dist::launch::{Place, Secret};
 use dist::{Comm, Error, local, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
@@ -9,12 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const SECRET: &str = "the ranks of this test";
+
 fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 fn place(rank: usize, world: usize, address: &str) -> Place {
-    Place { rank, world, address: address.to_string(), token: 1 }
+    Place { rank, world, address: address.to_string(), secret: Secret::Text(SECRET.into()) }
 }
 
 fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
@@ -25,11 +27,11 @@ fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
 }
 
 /// What two ranks say that join with these numbers and meshes.
-fn join_two(world: [usize; 2], mesh: [&str; 2], token: [u64; 2]) -> Vec<String> {
+fn join_two(world: [usize; 2], mesh: [&str; 2]) -> Vec<String> {
     let address = free_address();
     let threads: Vec<_> = (0..2)
         .map(|rank| {
-            let place = Place { token: token[rank], ..place(rank, world[rank], &address) };
+            let place = place(rank, world[rank], &address);
             let mesh = mesh[rank].to_string();
             std::thread::spawn(move || Tcp::join(&place, &mesh).err().map_or(String::new(), |e| e.to_string()))
         })
@@ -39,14 +41,11 @@ fn join_two(world: [usize; 2], mesh: [&str; 2], token: [u64; 2]) -> Vec<String> 
 
 #[test]
 fn ranks_that_do_not_fit_are_refused_on_both_sides() {
-    for said in join_two([2, 3], ["dp=2"; 2], [1; 2]) {
+    for said in join_two([2, 3], ["dp=2"; 2]) {
         assert!(said.contains("rank 1 was started as one of 3, rank 0 as one of 2"), "{said}");
     }
-    for said in join_two([2, 2], ["dp=2", "tp=2"], [1; 2]) {
+    for said in join_two([2, 2], ["dp=2", "tp=2"]) {
         assert!(said.contains("rank 1 has the mesh tp=2, rank 0 has dp=2"), "{said}");
-    }
-    for said in join_two([2, 2], ["dp=2"; 2], [1, 2]) {
-        assert!(said.contains("belongs to another start"), "{said}");
     }
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let few = Comm::new(Arc::new(local::transports(2).remove(0)), mesh).err().unwrap().to_string();
@@ -66,22 +65,25 @@ fn another_version_is_refused_by_name() {
         };
         use std::io::Write;
         let text = |t: &str| [&(t.len() as u32).to_le_bytes()[..], t.as_bytes()].concat();
+        let mut challenge = [0; 36];
+        stream.read_exact(&mut challenge).unwrap();
         let hello = [
-            b"LOOM".to_vec(),
-            text("tensorloom 0.0.9 wire 1"),
-            1u64.to_le_bytes().to_vec(),
+            text("tensorloom 0.0.9 wire 3"),
             1u32.to_le_bytes().to_vec(),
             2u32.to_le_bytes().to_vec(),
             text("dp=2"),
-            vec![0, 0],
-        ];
-        stream.write_all(&hello.concat()).unwrap();
+            vec![0; 34],
+        ]
+        .concat();
+        let proven = [&[5], &b"hello"[..], &challenge[4..], &hello].concat();
+        let proof = hmac_sha256::HMAC::mac(proven, SECRET);
+        stream.write_all(&[&(hello.len() as u32).to_le_bytes()[..], &hello, &proof].concat()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         String::from_utf8_lossy(&answer).to_string()
     });
     let said = Tcp::join(&place(0, 2, &address), "dp=2").err().unwrap().to_string();
-    assert!(said.contains("rank 1 runs `tensorloom 0.0.9 wire 1`"), "{said}");
+    assert!(said.contains("rank 1 runs `tensorloom 0.0.9 wire 3`"), "{said}");
     assert!(old.join().unwrap().contains("0.0.9"));
 }
 
@@ -98,6 +100,7 @@ fn a_port_in_use_is_said_with_a_remedy() {
 #[test]
 fn variables_of_launchers_are_read() {
     let vars = |list: &'static [(&'static str, &'static str)]| {
+        let list = [list, &[("LOOM_TOKEN", SECRET)]].concat();
         Place::from_vars(&move |name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
     };
     assert_eq!(vars(&[]).unwrap(), None);
@@ -175,7 +178,12 @@ fn start(world: usize, extra: &[(&str, &str)]) -> Vec<Child> {
             let mut c = Command::new(std::env::current_exe().unwrap());
             c.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
             c.envs(extra.iter().copied()).env("LOOM_RANK", rank.to_string()).env("LOOM_WORLD_SIZE", world.to_string());
-            c.env("LOOM_ADDRESS", &address).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+            c.env("LOOM_ADDRESS", &address)
+                .env("LOOM_TOKEN", SECRET)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
         })
         .collect()
 }

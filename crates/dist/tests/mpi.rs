@@ -3,7 +3,7 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::Place;
+use dist::launch::{Place, Secret};
 use dist::{Comm, Error, Result, local};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
@@ -99,7 +99,12 @@ fn over_tcp(mesh: &Mesh) -> Vec<u64> {
     std::thread::scope(|scope| {
         let one = |rank| {
             scope.spawn(move || {
-                let place = Place { rank, world: mesh.ranks(), address: free.to_string(), token: 7 };
+                let place = Place {
+                    rank,
+                    world: mesh.ranks(),
+                    address: free.to_string(),
+                    secret: Secret::Text("the ranks of this test".into()),
+                };
                 let transport = dist::tcp::Tcp::join(&place, &mesh.to_string()).unwrap();
                 digest(&Arc::new(Comm::new(Arc::new(transport), mesh.clone()).unwrap())).unwrap()
             })

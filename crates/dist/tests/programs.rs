@@ -3,7 +3,7 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::Place;
+use dist::launch::{Place, Secret};
 use dist::{Comm, Error, Result, local, tcp::Tcp};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
@@ -23,7 +23,12 @@ fn over_tcp<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) -> 
         let join = |rank| {
             let (f, mesh) = (&f, mesh.clone());
             scope.spawn(move || {
-                let place = Place { rank, world, address: free.to_string(), token: 7 };
+                let place = Place {
+                    rank,
+                    world,
+                    address: free.to_string(),
+                    secret: Secret::Text("the ranks of this test".into()),
+                };
                 f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?))
             })
         };

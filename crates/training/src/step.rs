@@ -36,10 +36,10 @@ pub fn key_type() -> Type {
 /// What is trained, what is not, and how the loss follows from both.
 #[derive(Clone, Debug)]
 pub struct Objective {
-    /// (trained.., states.., buffers.., fixed.., batch..) to the mean loss of a micro-batch, then how often assertions are broken, if there
-    /// are any, then the buffers' next values; a key comes last.
+    /// (trained.., states.., buffers.., fixed.., batch..) to a micro-batch's share of the step's loss, then how often assertions are broken,
+    /// if there are any, then the buffers' next values; a key comes last. The loss of a step is the sum over its micro-batches.
     pub loss: Graph,
-    /// (trained.., buffers.., fixed.., batch..) to the loss without anything random, for validation.
+    /// (trained.., buffers.., fixed.., batch..) to the mean loss of a micro-batch without anything random, for validation.
     pub plain: Graph,
     /// Inputs of a micro-batch.
     pub batch: usize,
@@ -265,13 +265,12 @@ fn update(
     Ok((norm, sound, all.collect(), each))
 }
 
-/// An update alone, for gradients that were summed over `count` micro-batches elsewhere: from (trained.., moments.., fixed..,
+/// An update alone, for gradients that were summed over micro-batches elsewhere: from (trained.., moments.., fixed..,
 /// rate, corrections, sum of losses, gradients..) to (loss, norm, trained.., moments..). Losses are summed over `ends` too.
 pub fn update_graph(
     params: &[Type],
     trained_how: &[Trained],
     adam: &AdamW,
-    count: usize,
     sums: &Sums,
     ends: &[ir::MeshAxis],
 ) -> Result<Graph> {
@@ -287,10 +286,6 @@ pub fn update_graph(
     let loss = b.graph.input(scalar);
     let mut gradients: Vec<Value> = params[..n].iter().map(|t| b.graph.input(t.clone())).collect();
     let loss = b.psum(loss, ends)?;
-    let loss = b.scale(loss, 1.0 / count as f64)?;
-    for g in &mut gradients {
-        *g = b.scale(*g, 1.0 / count as f64)?;
-    }
     let scales = [vec![None; n], vec![None; n]];
     let state = State { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
     let (norm, _, new, _) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
@@ -298,7 +293,7 @@ pub fn update_graph(
     Ok(b.finish(&results))
 }
 
-/// Mean loss and gradients over micro-batches, one after another; states and buffers go from each to the next.
+/// Loss and gradients summed over micro-batches, one after another; states and buffers go from each to the next.
 fn accumulated(
     b: &mut Builder,
     gradient: &Graph,
@@ -331,12 +326,7 @@ fn accumulated(
         operands.push(value.map_or_else(|| b.zeros(ty), Ok)?);
     }
     operands.extend(batch);
-    let sums = b.emit(scan.into(), &operands)?;
-    let mut results = Vec::new();
-    for (i, sum) in sums.iter().enumerate() {
-        results.push(if handed(i) { *sum } else { b.scale(*sum, 1.0 / count as f64)? });
-    }
-    Ok(results)
+    Ok(b.emit(scan.into(), &operands)?.to_vec())
 }
 
 #[cfg(test)]

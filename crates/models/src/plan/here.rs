@@ -14,7 +14,7 @@ use crate::train::pipeline::{self, ChunkGraphs, Divided};
 use compiler::program::{Program, Step, Trip};
 use compiler::{Backend, Bindings, Communicator, Options};
 use cpu::Cpu;
-use dist::launch::Place;
+use dist::launch::{Place, Secret};
 use dist::pipeline::{Costs, Schedule, Timeline};
 use dist::{Comm, local, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
@@ -91,10 +91,11 @@ fn spawn<T: Send>(way: Way, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T
         return local::spawn(mesh, f).map_err(failed);
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(failed)?;
+    let secret = Secret::Text(Secret::draw().map_err(failed)?);
     let joined: Vec<dist::Result<T>> = std::thread::scope(|scope| {
         let one = |rank: usize| {
-            let (f, mesh) = (&f, mesh.clone());
-            let place = Place { rank, world: mesh.ranks(), address: free.to_string(), token: 1 };
+            let (f, mesh, secret) = (&f, mesh.clone(), secret.clone());
+            let place = Place { rank, world: mesh.ranks(), address: free.to_string(), secret };
             scope.spawn(move || f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?)))
         };
         let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
@@ -295,7 +296,7 @@ impl Here {
             let types = divided.param_types(&target, &held);
             let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
             let sums = divided.division.sums.of(&held);
-            let graph = step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?;
+            let graph = step::update_graph(&types, &trained, &ADAM, &sums, divided.ends())?;
             let donate = (0..3 * held.len()).map(|i| (i, 2 + i)).collect();
             let (program, seconds) = dry.run(&graph, donate, world)?;
             let own = self.simulate(&program, &seconds, mesh)?;

@@ -153,7 +153,7 @@ struct Ground {
 }
 
 /// Micro-batches of so many rows in so many groups; layers as a loop or one by one.
-type Key = (usize, usize, bool);
+type Key = (usize, usize, bool, bool);
 
 /// Models as one search looks at them: meshes with the same rows begin with the same graphs.
 #[derive(Default)]
@@ -185,10 +185,10 @@ impl<T> Once<T> {
 impl Grounds {
     fn of(&self, job: &Job, mesh: &Mesh, scan: bool) -> Result<Arc<Ground>> {
         let groups = groups(mesh);
-        self.grounds.get((job.sizes.rows, groups, scan), || {
+        self.grounds.get((job.sizes.rows, groups, scan, job.sizes.accumulate > 1), || {
             let model = blank(&job.architecture, job.dtype, scan)?;
             let how = How { groups, scan, ..How::default() };
-            let target = objective(&model, None, &how, job.sizes.rows, job.sizes.seq)?;
+            let target = objective(&model, None, &how, job.sizes)?;
             let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
             let about: Vec<About> = own.into_iter().chain(rest).map(About::of).collect();
             Ok(Ground { model, target, about })
@@ -197,7 +197,7 @@ impl Grounds {
 
     /// As many whether layers are a loop or not; a loop is quicker to look at.
     fn flops(&self, job: &Job, mesh: &Mesh) -> Result<f64> {
-        let found = self.flops.get((job.sizes.rows, groups(mesh), true), || {
+        let found = self.flops.get((job.sizes.rows, groups(mesh), true, job.sizes.accumulate > 1), || {
             let ground = self.of(job, mesh, true)?;
             let trained: Vec<usize> = (0..ground.target.objective.trained.len()).collect();
             Ok(count(&transform::value_and_grad(&ground.target.objective.loss, &trained)?).flops)
@@ -249,7 +249,7 @@ fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bo
             let types = divided.param_types(&target, held);
             let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
             let sums = divided.division.sums.of(held);
-            Ok(step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?)
+            Ok(step::update_graph(&types, &trained, &ADAM, &sums, divided.ends())?)
         };
         let size = |held: &[usize]| bytes(&divided.param_types(&target, held));
         let stages: Vec<Vec<usize>> = (0..ranks).map(|at| divided.held(at)).collect();

@@ -11,6 +11,7 @@
 //! | mlm | sequences with ids masked | the id that was there, at masked places |
 //! | contrast | a text and its like, in turns | 1 at every id of the text |
 
+use super::batches::Batch;
 use crate::error::{Error, Result};
 use std::fmt;
 
@@ -178,13 +179,40 @@ impl Aim {
         }
     }
 
-    /// How much a batch counts among others: labels, or rows that belong together.
-    pub(crate) fn weight(&self, labels: &[i32], seq: usize) -> f64 {
-        let counted = |labels: &[i32]| labels.iter().any(|label| *label >= 0);
-        match self.rows_each() {
-            1 => labels.iter().filter(|label| **label >= 0).count() as f64,
-            n => labels.chunks(n * seq.max(1)).filter(|rows| counted(rows)).count() as f64,
+    /// How many terms the loss has that are means over different things.
+    pub(crate) fn terms(&self) -> usize {
+        if matches!(self, Aim::Orpo { .. }) { 2 } else { 1 }
+    }
+
+    /// What each term of the loss is a mean over: trained tokens, or pairs of rows. `end` is the token that divides documents which
+    /// don't see each other; nothing is predicted from it.
+    pub(crate) fn counts(&self, batch: &Batch, seq: usize, end: Option<i32>) -> Vec<f64> {
+        let labels = || {
+            let all = batch.ids.iter().zip(&batch.labels);
+            all.map(|(id, label)| if end == Some(*id) { -100 } else { *label })
+        };
+        let trained = |label: &i32| *label >= 0;
+        if self.rows_each() == 1 {
+            return vec![labels().filter(trained).count() as f64];
         }
+        let labels: Vec<i32> = labels().collect();
+        let pairs: Vec<&[i32]> =
+            labels.chunks(2 * seq.max(1)).filter(|rows| rows[..rows.len() / 2].iter().any(trained)).collect();
+        let mut counts = vec![pairs.len() as f64];
+        if self.terms() == 2 {
+            // The chosen text: the answer, and the prompt but for its last position.
+            let chosen = |rows: &&[i32]| {
+                let within = |(i, label): &(usize, &i32)| trained(label) || **label != PAD && i + 1 < seq;
+                rows[..seq].iter().enumerate().filter(within).count()
+            };
+            counts.insert(0, pairs.iter().map(chosen).sum::<usize>() as f64);
+        }
+        counts
+    }
+
+    /// How much a batch counts among others.
+    pub(crate) fn weight(&self, batch: &Batch, seq: usize, end: Option<i32>) -> f64 {
+        self.counts(batch, seq, end).last().copied().unwrap_or(0.0)
     }
 }
 

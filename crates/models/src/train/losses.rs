@@ -22,9 +22,38 @@ pub(super) struct Parts {
     pub(super) head: Option<Value>,
     pub(super) ids: Value,
     pub(super) labels: Value,
+    /// What sums are divided by instead of the batch's own counts (`Aim::counts`): those of all micro-batches of a step, `[terms]`.
+    pub(super) totals: Option<Value>,
 }
 
-/// The mean loss.
+impl Parts {
+    /// The mean of a sum over what is counted, in the batch or in all micro-batches of a step.
+    fn mean(&self, b: &mut Builder, term: usize, sum: Value, count: Value) -> Result<Value> {
+        let count = match self.totals {
+            None => count,
+            Some(totals) => {
+                let total = b.slice_axis(totals, 0, term, term + 1)?;
+                let (total, dtype) = (b.reshape(total, &[])?, b.ty(sum).dtype);
+                b.cast(total, dtype)?
+            }
+        };
+        let count = at_least_one(b, count)?;
+        b.div(sum, count)
+    }
+
+    /// The mean cross-entropy of labels that are not negative.
+    fn cross_entropy(&self, b: &mut Builder, logits: Value, labels: Value) -> Result<Value> {
+        if self.totals.is_none() {
+            return mean_cross_entropy(b, logits, labels);
+        }
+        let each = log_probabilities(b, logits, labels)?;
+        let each = b.neg(each)?;
+        let sum = b.sum_all(each)?;
+        self.mean(b, 0, sum, sum)
+    }
+}
+
+/// The mean loss; with `totals` a micro-batch's share of the mean over a step.
 pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
     let given = wide(b, parts.given)?;
     let second = match parts.second {
@@ -32,7 +61,7 @@ pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
         None => None,
     };
     match *aim {
-        Aim::Next | Aim::Masked { .. } => mean_cross_entropy(b, given, parts.labels),
+        Aim::Next | Aim::Masked { .. } => parts.cross_entropy(b, given, parts.labels),
         Aim::Dpo { beta, form, smoothing } => {
             let reference = second.unwrap_or(given);
             let mean = form == DpoForm::Ipo;
@@ -42,15 +71,15 @@ pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
             let theirs = margin(b, theirs)?;
             let margin = b.sub(own, theirs)?;
             let losses = preference(b, margin, beta, form, smoothing)?;
-            mean_over_pairs(b, losses, parts.labels)
+            mean_over_pairs(b, losses, parts, 0)
         }
         Aim::Orpo { beta } => odds(b, given, parts, beta),
         Aim::Distill { beta, temperature, hard } => {
-            let soft = divergence(b, given, second.unwrap_or(given), parts.labels, beta, temperature)?;
+            let soft = divergence(b, given, second.unwrap_or(given), parts, beta, temperature)?;
             if hard == 0.0 {
                 return Ok(soft);
             }
-            let own = mean_cross_entropy(b, given, parts.labels)?;
+            let own = parts.cross_entropy(b, given, parts.labels)?;
             let (own, soft) = (b.scale(own, hard)?, b.scale(soft, 1.0 - hard)?);
             b.add(own, soft)
         }
@@ -59,9 +88,9 @@ pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
             let dtype = b.ty(given).dtype;
             let head = b.cast(head, dtype)?;
             let scores = b.one(Dot::last_axes(dtype, 3, 2).into(), &[given, head])?;
-            mean_cross_entropy(b, scores, parts.labels)
+            parts.cross_entropy(b, scores, parts.labels)
         }
-        Aim::Contrast { scale } => contrast(b, given, parts.labels, scale),
+        Aim::Contrast { scale } => contrast(b, given, parts, scale),
     }
 }
 
@@ -174,13 +203,12 @@ fn real_pairs(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
     Ok(pairs(b, any)?.0)
 }
 
-fn mean_over_pairs(b: &mut Builder, losses: Value, labels: Value) -> Result<Value> {
+fn mean_over_pairs(b: &mut Builder, losses: Value, parts: &Parts, term: usize) -> Result<Value> {
     let dtype = b.ty(losses).dtype;
-    let real = real_pairs(b, labels, dtype)?;
+    let real = real_pairs(b, parts.labels, dtype)?;
     let losses = b.mul(losses, real)?;
     let (sum, count) = (b.sum_all(losses)?, b.sum_all(real)?);
-    let count = at_least_one(b, count)?;
-    b.div(sum, count)
+    parts.mean(b, term, sum, count)
 }
 
 /// ORPO: the loss of the chosen texts, prompts included, and the odds of chosen against rejected answers.
@@ -205,7 +233,7 @@ fn odds(b: &mut Builder, logits: Value, parts: &Parts, beta: f64) -> Result<Valu
     let log_odds = b.sub(log_odds, other)?;
     let ratio = log_sigmoid(b, log_odds)?;
     let ratio = b.scale(ratio, -beta)?;
-    let ratio = mean_over_pairs(b, ratio, parts.labels)?;
+    let ratio = mean_over_pairs(b, ratio, parts, 1)?;
 
     // What follows each id: its label, or, inside the prompt, the next id.
     let shape = b.ty(parts.ids).shape;
@@ -235,7 +263,7 @@ fn odds(b: &mut Builder, logits: Value, parts: &Parts, beta: f64) -> Result<Valu
     let real = b.broadcast(real, &[rows / 2, seq], &[0])?;
     let none = b.full_like(whole, NONE as f64)?;
     let whole = b.select(real, whole, none)?;
-    let likely = mean_cross_entropy(b, logits, whole)?;
+    let likely = parts.cross_entropy(b, logits, whole)?;
     b.add(likely, ratio)
 }
 
@@ -244,7 +272,7 @@ fn divergence(
     b: &mut Builder,
     student: Value,
     teacher: Value,
-    labels: Value,
+    parts: &Parts,
     beta: f64,
     temperature: f64,
 ) -> Result<Value> {
@@ -282,11 +310,10 @@ fn divergence(
         b.add(theirs, own)?
     };
     let dtype = b.ty(each).dtype;
-    let counts = counted(b, labels, dtype)?;
+    let counts = counted(b, parts.labels, dtype)?;
     let each = b.mul(each, counts)?;
     let (sum, count) = (b.sum_all(each)?, b.sum_all(counts)?);
-    let count = at_least_one(b, count)?;
-    b.div(sum, count)
+    parts.mean(b, 0, sum, count)
 }
 
 /// The mean of the states of a row's ids, of length 1: what `/v1/embeddings` gives.
@@ -309,15 +336,15 @@ fn embeddings(b: &mut Builder, states: Value, labels: Value) -> Result<Value> {
 }
 
 /// Each text's like among the likes of all texts of the batch.
-fn contrast(b: &mut Builder, states: Value, labels: Value, scale: f64) -> Result<Value> {
-    let all = embeddings(b, states, labels)?;
+fn contrast(b: &mut Builder, states: Value, parts: &Parts, scale: f64) -> Result<Value> {
+    let all = embeddings(b, states, parts.labels)?;
     let (texts, likes) = pairs(b, all)?;
     let ty = b.ty(texts);
     let n = ty.shape[0];
     let scores = b.one(Dot::last_axes(ty.dtype, 2, 2).into(), &[texts, likes])?;
     let scores = b.scale(scores, scale)?;
     // Rows that only fill the batch are nobody's like.
-    let real = real_pairs(b, labels, ty.dtype)?;
+    let real = real_pairs(b, parts.labels, ty.dtype)?;
     let missing = b.offset(real, -1.0)?;
     let missing = b.scale(missing, 1e9)?;
     let missing = b.broadcast(missing, &[n, n], &[1])?;
@@ -326,7 +353,7 @@ fn contrast(b: &mut Builder, states: Value, labels: Value, scale: f64) -> Result
     let (none, half) = (b.full_like(own, NONE as f64)?, b.full_like(real, 0.5)?);
     let real = b.compare(Compare::Gt, real, half)?;
     let own = b.select(real, own, none)?;
-    mean_cross_entropy(b, scores, own)
+    parts.cross_entropy(b, scores, own)
 }
 
 /// The type of a head's matrix for classes.

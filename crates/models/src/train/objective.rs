@@ -5,6 +5,7 @@ use super::both_sides::both_sides;
 use super::isolate;
 use super::losses::{self, Parts};
 use super::row_groups;
+use super::trainer::StepSizes;
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::error::{Error, Result};
@@ -77,14 +78,10 @@ pub(crate) struct Target {
     pub(crate) summing: Summing,
 }
 
-/// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
-pub(crate) fn objective(
-    model: &Model,
-    adapter: Option<&Adapter>,
-    how: &How<'_>,
-    rows: usize,
-    seq: usize,
-) -> Result<Target> {
+/// The objective of a model, or of an adapter beside it. Of several micro-batches, the loss takes a further input: what its terms are
+/// divided by, `[terms]` (`Aim::counts` of the whole step).
+pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>, sizes: StepSizes) -> Result<Target> {
+    let StepSizes { rows, seq, accumulate } = sizes;
     if rows % how.aim.rows_each() != 0 {
         return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
     }
@@ -143,7 +140,8 @@ pub(crate) fn objective(
         if groups > 1 {
             lowered.graph = row_groups::grouped(&lowered.graph, model.params.len(), groups)?;
         }
-        let asked = Asked { aim: how.aim, end: how.end, base, second };
+        let totals = training && accumulate > 1;
+        let asked = Asked { aim: how.aim, end: how.end, base, second, totals };
         asserted.extend(asserts::of(&lowered.observed));
         if training {
             summing = lowered.summing;
@@ -190,7 +188,8 @@ pub(crate) fn objective(
         heads.push(("score.weight".to_string(), loss.input_types()[trained.len()].clone()));
         trained.push(Trained::new(true));
     }
-    let objective = Objective { loss, plain, batch: 2, keyed, states, buffers: 0, trained, asserts: asserted };
+    let batch = 2 + usize::from(accumulate > 1);
+    let objective = Objective { loss, plain, batch, keyed, states, buffers: 0, trained, asserts: asserted };
     Ok(Target { objective, heads, summing })
 }
 
@@ -202,6 +201,8 @@ struct Asked {
     base: Option<(Graph, usize)>,
     /// The graph of the second model, whose parameters follow those that are not trained.
     second: Option<Graph>,
+    /// Whether what the terms of the loss are divided by is an input.
+    totals: bool,
 }
 
 /// What a forward graph takes behind its ids.
@@ -213,7 +214,7 @@ struct Further<'a> {
     keyed: bool,
 }
 
-/// The mean loss, from (trained as f32.., states.., fixed.., ids, labels), and a key if the forward graph ends with one. `trained`
+/// The mean loss, from (trained as f32.., states.., fixed.., ids, labels), totals if asked, and a key if the forward graph ends with one. `trained`
 /// marks the parameters, which are the first inputs of the forward graph. Behind the loss comes how often each of the
 /// assertions among the outputs `shown` is broken, if there are any.
 fn loss(
@@ -249,6 +250,7 @@ fn loss(
     };
     let ids = b.graph.input(Type::new(DType::I32, &[rows, seq]));
     let labels = b.graph.input(Type::new(DType::I32, &[rows, seq]));
+    let totals = asked.totals.then(|| b.graph.input(Type::new(DType::F32, &[asked.aim.terms()])));
     let key = further.keyed.then(|| b.graph.input(key_type()));
     let args: Vec<Value> = inputs.into_iter().flatten().chain([ids]).chain(states).chain(key).collect();
     let outs = b.inline(forward, &args)?;
@@ -264,7 +266,7 @@ fn loss(
         Some(end) => isolate::labels(&mut b, ids, labels, end)?,
         None => labels,
     };
-    let parts = Parts { given: outs[0], second, head, ids, labels };
+    let parts = Parts { given: outs[0], second, head, ids, labels, totals };
     let loss = losses::loss(&mut b, &asked.aim, &parts)?;
     if shown.is_empty() {
         return Ok(b.finish(&[loss]));

@@ -207,7 +207,7 @@ fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<
     Ok(Chain { chunks })
 }
 
-/// Gradients of a chunk, added to those so far: from (parameters.., sums of gradients.., ids, labels, key.., given.., cotangents..)
+/// Gradients of a chunk, added to those so far: from (parameters.., sums of gradients.., ids, labels, totals.., key.., given.., cotangents..)
 /// to (sums.., cotangents of what was given.., and behind the last chunk the loss).
 fn backward(graph: &Graph, params: usize, takes: usize, last: bool) -> ir::Result<Graph> {
     let (types, trained) = (graph.input_types(), params);
@@ -266,7 +266,7 @@ struct Own {
     number: usize,
     /// Its parameters, by number among those that the rank has.
     params: Vec<usize>,
-    /// Inputs between parameters and what is given: ids, labels, key.
+    /// Inputs between parameters and what is given: ids, labels, totals, key.
     data: usize,
     forward: Option<Program>,
     backward: Program,
@@ -344,19 +344,28 @@ impl Pipeline {
         self.schedule.given(self.at) * largest.unwrap_or(0)
     }
 
-    /// A rank's part of a micro-batch: ids, labels, and a key if there is one.
-    fn data(&self, ids: &[i32], labels: &[i32], shape: [usize; 2], key: Option<&[u8]>) -> Data {
+    /// A rank's part of a micro-batch: ids, labels, and what is the same on all ranks: totals and a key, if there are any.
+    fn data(&self, ids: &[i32], labels: &[i32], shape: [usize; 2], shared: [Option<&[u8]>; 2]) -> Data {
         let part = |values: &[i32]| {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             let ty = Type::new(DType::I32, &shape);
             placing::part(&self.batch, &ty, self.comm.mesh(), self.comm.rank(), &bytes)
         };
-        Data([part(ids), part(labels)].into_iter().chain(key.map(<[u8]>::to_vec)).collect())
+        let shared = shared.into_iter().flatten().map(<[u8]>::to_vec);
+        Data([part(ids), part(labels)].into_iter().chain(shared).collect())
     }
 
     /// Runs all micro-batches; gives the sum of their losses, 0 on ranks that don't see it. Sums of gradients are in
-    /// `gradients`. `params` are the rank's parameters, `keys` one key for each micro-batch or none.
-    pub(crate) fn run(&mut self, params: &[Buffer], batch: &Batch, shape: [usize; 2], keys: &[Vec<u8>]) -> Result<f32> {
+    /// `gradients`. `params` are the rank's parameters, `totals` what the loss divides by if there are several micro-batches, `keys`
+    /// one key for each micro-batch or none.
+    pub(crate) fn run(
+        &mut self,
+        params: &[Buffer],
+        batch: &Batch,
+        shape: [usize; 2],
+        totals: Option<&[u8]>,
+        keys: &[Vec<u8>],
+    ) -> Result<f32> {
         for (buffer, bytes) in self.gradients.iter().zip(&self.gradient_bytes) {
             buffer.write(0, &vec![0; *bytes])?;
         }
@@ -370,7 +379,7 @@ impl Pipeline {
             let Action { back, chunk, micro } = action;
             let rows = micro * each..(micro + 1) * each;
             let key = keys.get(micro).map(Vec::as_slice);
-            let data = self.data(&batch.ids[rows.clone()], &batch.labels[rows], shape, key);
+            let data = self.data(&batch.ids[rows.clone()], &batch.labels[rows], shape, [totals, key]);
             if !back && chunk > 0 {
                 let came = mail.wait(Action { back: false, chunk: chunk - 1, micro }, &self.comm, &self.peers)?;
                 given.insert((chunk, micro), came);
@@ -427,7 +436,7 @@ impl Pipeline {
 
     /// The mean loss of one batch, on every rank.
     pub(crate) fn validate(&mut self, params: &[Buffer], batch: &Batch, shape: [usize; 2]) -> Result<f32> {
-        let data = self.data(&batch.ids, &batch.labels, shape, None);
+        let data = self.data(&batch.ids, &batch.labels, shape, [None; 2]);
         let chunks = self.schedule.chunks();
         let mut found = [0; 4];
         for chunk in 0..chunks {

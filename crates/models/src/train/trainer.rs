@@ -44,6 +44,8 @@ pub struct Trainer {
     /// Tensors and messages of what is asserted.
     asserts: Vec<(String, String)>,
     aim: Aim,
+    /// The token that divides documents which don't see each other.
+    end: Option<i32>,
     /// How many of the trained are heads beside the model.
     heads: usize,
     /// Whether stages of a pipeline take keys.
@@ -75,7 +77,8 @@ impl Trainer {
             false => Vec::new(),
         };
         let StepSizes { rows, seq, .. } = self.sizes;
-        let loss = pipeline.run(&params, batch, [rows, seq], &keys);
+        let totals = self.totals(batch);
+        let loss = pipeline.run(&params, batch, [rows, seq], totals.as_deref(), &keys);
         let at = self.core.first_batch_input();
         for (i, buffer) in pipeline.gradients.iter().enumerate() {
             self.core.set_input(at + SCALARS + 1 + i, buffer.clone());
@@ -125,8 +128,16 @@ impl Trainer {
         self.check(batch)?;
         let StepSizes { rows, seq, accumulate } = self.sizes;
         let shape: &[usize] = if accumulate == 1 { &[rows, seq] } else { &[accumulate, rows, seq] };
-        let batch = [self.rows(&batch.ids, shape), self.rows(&batch.labels, shape)];
-        Ok(self.core.give(&batch, rate, step)?)
+        let mut inputs = vec![self.rows(&batch.ids, shape), self.rows(&batch.labels, shape)];
+        // The same for each micro-batch.
+        inputs.extend(self.totals(batch).map(|totals| totals.repeat(accumulate)));
+        Ok(self.core.give(&inputs, rate, step)?)
+    }
+
+    /// What the terms of the loss are divided by, as bytes; none for a step of one micro-batch, which counts for itself.
+    fn totals(&self, batch: &Batch) -> Option<Vec<u8>> {
+        let totals = (self.sizes.accumulate > 1).then(|| self.aim.counts(batch, self.sizes.seq, self.end))?;
+        Some(totals.iter().flat_map(|total| (*total as f32).to_le_bytes()).collect())
     }
 
     /// A step's result, unless an assertion is broken.
@@ -214,7 +225,7 @@ impl Trainer {
                     })?
                 }
             };
-            let weight = self.aim.weight(&batch.labels, self.sizes.seq);
+            let weight = self.aim.weight(batch, self.sizes.seq, self.end);
             sum += f64::from(loss) * weight;
             count += weight;
         }

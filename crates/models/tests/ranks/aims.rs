@@ -6,7 +6,7 @@ use models::train::Aim;
 const SIZES: StepSizes = StepSizes { rows: 4, seq: 8, accumulate: 2 };
 
 /// Rows as an aim wants them.
-fn rows_of(aim: &Aim, rows: usize, seed: u64) -> Batch {
+pub(super) fn rows_of(aim: &Aim, rows: usize, seed: u64) -> Batch {
     let seq = SIZES.seq;
     let mut found = batch(rows, seq, seed);
     match aim {

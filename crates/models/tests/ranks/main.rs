@@ -1,6 +1,7 @@
 //! Training on several ranks, each a thread of this process: losses against one process, equal bits on repetition, traffic
 //! against theory, memory, states that go from mesh to mesh.
 
+mod accumulate;
 mod aims;
 mod experts;
 mod nested;

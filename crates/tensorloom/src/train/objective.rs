@@ -63,10 +63,11 @@ fn record<M: Module + Tree, B: Tree>(
     Ok(Recorded { graph: traced.graph, captures: traced.captures })
 }
 
-/// The objective of a module's loss on batches of these types.
+/// The objective of a module's loss on batches of these types; the loss of a step is the mean over its micro-batches.
 pub(super) fn objective<M: Module + Tree, B: Tree>(
     module: &M,
     batch: &B,
+    accumulate: usize,
     loss: &impl Fn(&M, B) -> Tensor,
 ) -> Result<Traced> {
     let fail = |reason: String| -> Error { write::error("Trainer", reason) };
@@ -148,7 +149,11 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
         let args = [&at[..], &buffers, &batch, &[key], &captured].concat();
         let outs = b.inline(&recorded.graph, &args).map_err(ir_fault)?;
         let next = changes.iter().enumerate().filter(|(_, changes)| **changes && training);
-        let results: Vec<Value> = [outs[0]].into_iter().chain(next.map(|(i, _)| outs[1 + i])).collect();
+        let share = match training && accumulate > 1 {
+            true => b.scale(outs[0], 1.0 / accumulate as f64).map_err(ir_fault)?,
+            false => outs[0],
+        };
+        let results: Vec<Value> = [share].into_iter().chain(next.map(|(i, _)| outs[1 + i])).collect();
         Ok(b.finish(&results))
     };
     let buffers: Vec<_> = others.iter().zip(&changes).filter(|(_, c)| **c).map(|(named, _)| named.clone()).collect();

@@ -80,7 +80,8 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let began = Instant::now();
         settings.check()?;
         let first = batches(0)?;
-        let Traced { objective, params, buffers, fixed, batch: types } = objective(&self.module, &first, &self.loss)?;
+        let Traced { objective, params, buffers, fixed, batch: types } =
+            objective(&self.module, &first, settings.accumulate, &self.loss)?;
         let data = fingerprint(&bytes_of(&first, &types, 0)?);
         let base = fingerprint(&[objective.loss.to_string().into_bytes()]);
 

@@ -47,7 +47,7 @@ impl Trainer {
         // Ranks that don't share tokens sort each their own.
         let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
         let Target { objective: mut target, heads: own_heads, summing } =
-            objective(&model, adapter.as_ref(), how, sizes.rows, sizes.seq)?;
+            objective(&model, adapter.as_ref(), how, sizes)?;
         let second = how.second(&model, adapter.is_some())?;
         let alone = comm.as_ref().is_none_or(|comm| comm.mesh().ranks() == 1);
         if !alone && !target.states.is_empty() {
@@ -105,7 +105,7 @@ impl Trainer {
                 // Scalars follow what is fixed; gradients come from the stages.
                 let moments = held.iter().map(|&i| moments[i].clone()).collect();
                 layout = Layout { trained: n, moments, batch: 0, keyed: false, asserts: 0, ..layout };
-                step::update_graph(types, &trained, &adam, sizes.accumulate, &sums.of(&held), divided.ends())?
+                step::update_graph(types, &trained, &adam, &sums.of(&held), divided.ends())?
             }
             (None, Some(_)) => {
                 let graph = step::graph(&target, &adam, sizes.accumulate, sums, &moments)?;
@@ -214,6 +214,7 @@ impl Trainer {
             pipeline,
             asserts: target.asserts,
             aim: how.aim,
+            end: how.end,
             heads,
             keyed: target.keyed,
             division,
