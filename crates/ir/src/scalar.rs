@@ -233,7 +233,7 @@ kinds! {
     /// Scalar functions of one argument. `Round` goes to the nearest, ties to even.
     Unary {
         Neg = "neg", Abs = "abs", Sign = "sign", Floor = "floor", Ceil = "ceil", Round = "round", Trunc = "trunc",
-        Exp = "exp", Exp2 = "exp2", Expm1 = "expm1", Log = "log", Log2 = "log2", Log1p = "log1p",
+        Exp = "exp", Exp2 = "exp2", Expm1 = "expm1", Log = "log", Log2 = "log2", Log10 = "log10", Log1p = "log1p",
         Sqrt = "sqrt", Rsqrt = "rsqrt", Reciprocal = "reciprocal",
         Sin = "sin", Cos = "cos", Tan = "tan", Asin = "asin", Acos = "acos", Atan = "atan",
         Sinh = "sinh", Cosh = "cosh", Tanh = "tanh", Asinh = "asinh", Acosh = "acosh", Atanh = "atanh",
@@ -321,7 +321,7 @@ impl Unary {
             Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite => 1,
             Sqrt | Rsqrt | Reciprocal => 6,
             PopulationCount => 10,
-            Exp | Exp2 | Log | Log2 => 14,
+            Exp | Exp2 | Log | Log2 | Log10 => 14,
             Tanh | Logistic | Erf | Erfc | Expm1 | Log1p | Sin | Cos => 22,
             Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | ErfInv | Lgamma | Digamma => 60,
         }

@@ -210,6 +210,11 @@ impl Writer<'_> {
         let t = self.sub(s, half);
         let y = self.mad(p, s, t);
         let y = self.add(y, y);
+        // Half of a subnormal number loses its last bit.
+        let size = self.b.v128(I::F32x4Abs, &[given]);
+        let limit = self.k(1.0 / (1u64 << 50) as f32);
+        let tiny = self.b.v128(I::F32x4Lt, &[size, limit]);
+        let y = self.choose(tiny, size, y);
         self.with_sign(y, given)
     }
 

@@ -1,7 +1,9 @@
-//! Measuring the accuracy of the inline functions: shared by `tests/ulp.rs` and `examples/ulp_sweep.rs`.
+//! Measuring the accuracy of the inline functions: shared by `tests/ulp.rs`, `examples/ulp_sweep.rs` and `examples/ulp_points.rs`.
 
+use super::{Target, compile};
 use compiler::loops::{Builder, Kernel, LoopKind, Mode};
-use ir::{DType, Unary};
+use ir::{Binary, DType, Unary};
+use std::collections::BTreeMap;
 
 /// The inline f32 functions and their largest error in units in the last place.
 pub const FUNCTIONS: &[(Unary, f64)] = &[
@@ -10,6 +12,7 @@ pub const FUNCTIONS: &[(Unary, f64)] = &[
     (Unary::Expm1, 2.0),
     (Unary::Log, 1.0),
     (Unary::Log2, 2.0),
+    (Unary::Log10, 1.0),
     (Unary::Log1p, 2.0),
     (Unary::Tanh, 2.5),
     (Unary::Logistic, 2.5),
@@ -41,6 +44,7 @@ pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
     (Unary::Expm1, 2.0),
     (Unary::Log, 2.0),
     (Unary::Log2, 2.0),
+    (Unary::Log10, 1.0),
     (Unary::Log1p, 2.0),
     (Unary::Tanh, 2.5),
     (Unary::Logistic, 3.0),
@@ -60,6 +64,96 @@ pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
     (Unary::ErfInv, 8.0),
     (Unary::Lgamma, 4.0),
 ];
+
+/// The other f64 functions.
+const MORE_F64: &[(&str, f64)] =
+    &[("sqrt", 0.5), ("rsqrt", 1.5), ("reciprocal", 0.5), ("digamma", 6.0), ("pow", 1.0), ("atan2", 3.0)];
+
+/// The largest error of an f64 function, in units in the last place; of `lgamma` and `digamma` that of the larger of the result and 1.
+pub fn bound_f64(name: &str) -> Option<f64> {
+    let own = FUNCTIONS_F64.iter().find(|(op, _)| op.name() == name).map(|f| f.1);
+    own.or_else(|| MORE_F64.iter().find(|f| f.0 == name).map(|f| f.1))
+}
+
+/// An f64 function at points whose results are known beyond f64.
+#[derive(Default)]
+pub struct Points {
+    /// Both arguments; functions of one number have the first.
+    pub args: [Vec<f64>; 2],
+    /// The nearest results, and by how many of their units in the last place the exact ones are above.
+    pub exact: Vec<(f64, f64)>,
+}
+
+/// Reads the lines of `golden/ulp.py`.
+pub fn points(text: impl Iterator<Item = String>) -> Result<BTreeMap<String, Points>, String> {
+    let mut found: BTreeMap<String, Points> = BTreeMap::new();
+    for line in text {
+        let bad = || format!("no `op args result offset`: {line}");
+        let words: Vec<&str> = line.split(' ').collect();
+        let [op, args, y, off] = words[..] else { return Err(bad()) };
+        let number = |s: &str| u64::from_str_radix(s, 16).map(f64::from_bits).map_err(|_| bad());
+        let all = found.entry(op.to_string()).or_default();
+        let (a, b) = args.split_once(',').unwrap_or((args, args));
+        all.args[0].push(number(a)?);
+        all.args[1].push(number(b)?);
+        all.exact.push((number(y)?, off.parse::<f64>().map_err(|_| bad())? / 1000.0));
+    }
+    Ok(found)
+}
+
+impl Points {
+    /// The results of a code generator, or of the reference.
+    pub fn results(&self, name: &str, target: Option<Target>) -> Vec<f64> {
+        let (one, two) = (Unary::from_name(name), Binary::from_name(name));
+        let Some(target) = target else {
+            let scalar = |x: f64| ir::Scalar::from_f64(DType::F64, x);
+            let pairs = self.args[0].iter().zip(&self.args[1]);
+            return match (one, two) {
+                (Some(op), _) => pairs.map(|(&x, _)| ir::special::unary_f64(op, x)).collect(),
+                (_, Some(op)) => pairs.map(|(&x, &y)| op.eval(scalar(x), scalar(y)).to_f64()).collect(),
+                _ => Vec::new(),
+            };
+        };
+        let mut b = Builder::new(name);
+        let (p, q) = (b.buffer(DType::F64, Mode::Read), b.buffer(DType::F64, Mode::Read));
+        let r = b.buffer(DType::F64, Mode::Write);
+        let n = b.size();
+        b.each(LoopKind::Vector, n, |b, i| {
+            let v = b.load(p, i);
+            let z = match (one, two) {
+                (Some(op), _) => b.unary(op, v),
+                (_, Some(op)) => {
+                    let w = b.load(q, i);
+                    b.binary(op, v, w)
+                }
+                _ => v,
+            };
+            b.store(r, i, z);
+        });
+        let code = compile(&b.finish(), target).expect("a kernel of one function");
+        let mut out = vec![0f64; self.exact.len()];
+        let bufs = [self.args[0].as_ptr() as *mut u8, self.args[1].as_ptr() as *mut u8, out.as_mut_ptr() as *mut u8];
+        // SAFETY: all buffers have the length passed.
+        unsafe { code.run(&bufs, &[out.len() as i64], 0, 1) };
+        out
+    }
+
+    /// The largest error in units in the last place, and where it is.
+    pub fn worst(&self, name: &str, results: &[f64]) -> (f64, usize) {
+        let least = if matches!(name, "lgamma" | "digamma") { 1.0 } else { 0.0 };
+        let error = |(i, &got): (usize, &f64)| {
+            let (y, off) = self.exact[i];
+            let of = ulp_f64(y);
+            let d = ((got - y) / of - off).abs() * of / ulp_f64(y.abs().max(least));
+            (if d.is_nan() { f64::INFINITY } else { d }, i)
+        };
+        results.iter().enumerate().map(error).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 0))
+    }
+}
+
+fn ulp_f64(x: f64) -> f64 {
+    f64::from_bits(x.abs().to_bits() + 1) - x.abs()
+}
 
 /// `y[i] = op(x[i])` over a run-time length.
 pub fn kernel(op: Unary, dtype: DType) -> Kernel {

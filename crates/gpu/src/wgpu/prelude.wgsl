@@ -321,7 +321,8 @@ fn expm1_f32(given: f32) -> f32 {
     // 2ⁿ⁻¹ (eʳ - 1) + (2ⁿ⁻¹ - 1/2), doubled: 2ⁿ itself may overflow.
     let s = real(u32(i32(n) + 126) << 23u);
     let y = fma(p, s, s - 0.5f);
-    return signed_as(y + y, given);
+    // Half of a tiny number loses its last bit.
+    return signed_as(select(y + y, given, abs(given) < 1.0e-15f), given);
 }
 
 // 1 / (1 + e⁻ˣ), as 2⁻³² / (2⁻³² + 2⁻³² e⁻ˣ) so that nothing overflows while the result underflows.
@@ -392,6 +393,13 @@ fn log2_f32(x: f32) -> f32 {
     let more = 0.44269504f;
     let a = fma(p.x, more, rest * more) + rest + p.x;
     return log_special(x, a + p.y);
+}
+
+// log x / log 10, both in two parts.
+fn log10_f32(x: f32) -> f32 {
+    let l = log_pair(x);
+    let t = two_product(l.x, 0.434294492f);
+    return log_special(x, t.x + (t.y + (l.x * -1.0103049e-8f + l.y * 0.434294492f)));
 }
 
 fn log1p_f32(x: f32) -> f32 {
@@ -697,23 +705,64 @@ fn erf_inv_f32(x: f32) -> f32 {
     return fma(p, t, 2.8329768f) * x;
 }
 
-// log of a positive number in two parts.
+// A product and what it leaves out, by halves of the factors: whether `fma` rounds once is up to the device.
+fn two_product(a: f32, b: f32) -> vec2<f32> {
+    let p = a * b;
+    let ah = real(bits(a) & 0xfffff000u);
+    let bh = real(bits(b) & 0xfffff000u);
+    let al = a - ah;
+    let bl = b - bh;
+    return vec2<f32>(p, ((ah * bh - p) + ah * bl + al * bh) + al * bl);
+}
+
+// A number less its last bits. No compiler knows what it leaves of a sum, so that none takes a sum less its part for the other part.
+fn upper(x: f32) -> f32 { return real(bits(x) & 0xfffffff0u); }
+
+// log of a positive number in two parts: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².
 fn log_pair(a: f32) -> vec2<f32> {
-    let p = log_parts(a);
-    let f = p.x;
+    let parts = log_parts(a);
+    let f = parts.x;
     let d = f + 2.0f;
-    let s = f / d;
-    // What f + 2 left out counts too.
-    let rest = (fma(-s, d, f) - s * (f - (d - 2.0f))) / d;
-    let z = s * s;
-    var q = fma(0.18181819f, z, 0.22222222f);
+    let s = upper(f / d);
+    let sf = two_product(s, f);
+    // What s and the others leave out counts too.
+    let s_low = (((f - 2.0f * s) - sf.x) - sf.y) / d;
+    let zz = two_product(s, s);
+    let z = zz.x;
+    let z_low = zz.y + 2.0f * s * s_low;
+    let t = two_product(z, 0.666666687f);
+    let t_low = t.y + (z * -1.98682149e-8f + z_low * 0.666666687f);
+    var q = fma(0.15384616f, z, 0.18181819f);
+    q = fma(q, z, 0.22222222f);
     q = fma(q, z, 0.2857143f);
     q = fma(q, z, 0.4f);
-    q = fma(q, z, 0.6666667f);
-    let whole = p.y * 0.693359375f;
-    let hi = fma(2.0f, s, whole);
-    let cut = fma(2.0f, s, whole - hi);
-    return vec2<f32>(hi, cut + fma(p.y, -2.1219444e-4f, fma(2.0f, rest, s * z * q)));
+    let more = z * z * q;
+    let p = upper(t.x + more);
+    let p_low = ((t.x - p) + more) + t_low;
+    let u = two_product(s, p);
+    let twice = 2.0f * s;
+    let h = upper(twice + u.x);
+    let h_low = ((twice - h) + u.x) + (u.y + s * p_low + s_low * p) + 2.0f * s_low;
+    // The first part of e log 2 is exact.
+    let big = parts.y * 0.693359375f;
+    let sum = upper(big + h);
+    let low = ((big - sum) + h) + h_low + parts.y * -2.1219444e-4f;
+    let hi = upper(sum + low);
+    return vec2<f32>(hi, (sum - hi) + low);
+}
+
+// eˣ⁺ᵈ for a small d; what is rounded off before the last addition is less than half a unit.
+fn exp_pair(x: f32, d: f32) -> f32 {
+    let n = round(x * 1.44269504f);
+    // log 2 in parts whose products with n are exact, and the rest.
+    let near = x - n * 0.693359375f;
+    let next = n * 0.00021219253540039062f;
+    let r = upper(near + next);
+    let off = ((near - r) + next) + n * 1.9046542e-9f + d;
+    let sum = upper(1.0f + r);
+    let left = (1.0f - sum) + r;
+    let more = r * r * exp_rest(r);
+    return scaled(sum + (more + (off * (sum + more) + left)), i32(n));
 }
 
 fn pow_f32(x: f32, y: f32) -> f32 {
@@ -735,11 +784,11 @@ fn pow_f32(x: f32, y: f32) -> f32 {
     } else {
         if (x < 0.0f && !whole) { return real(0x7fc00000u); }
         let l = log_pair(a);
-        let p = y * l.x;
-        if (abs(p) > 200.0f) {
-            r = select(0.0f, inf, p > 0.0f);
-        } else {
-            r = exp_sum(p, fma(y, l.x, -p) + y * l.y);
+        let p = two_product(y, l.x);
+        if (p.x > 90.0f) {
+            r = inf;
+        } else if (p.x >= -105.0f) {
+            r = exp_pair(p.x, p.y + y * l.y);
         }
     }
     return select(r, -r, odd && (bits(x) & 0x80000000u) != 0u);

@@ -5,7 +5,7 @@
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Domain, Scalar, Unary};
-use std::f64::consts::{LN_2, PI};
+use std::f64::consts::{LN_2, LN_10, PI};
 
 fn check_domain(args: &[Type], operand: usize, domain: Domain) -> std::result::Result<(), Problem> {
     let got = args[operand].dtype;
@@ -88,8 +88,8 @@ impl Rules for Unary {
         match self {
             Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => Saves::nothing(),
             Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => Saves::outputs(&[0]),
-            Abs | Log | Log2 | Log1p | Sin | Cos | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erf
-            | Erfc | Lgamma | Digamma => Saves::inputs(&[0]),
+            Abs | Log | Log2 | Log10 | Log1p | Sin | Cos | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh
+            | Erf | Erfc | Lgamma | Digamma => Saves::inputs(&[0]),
         }
     }
 
@@ -97,9 +97,9 @@ impl Rules for Unary {
         use Unary::*;
         match self {
             Neg | Abs | Sign => Precision::Follow,
-            Floor | Ceil | Round | Trunc | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sqrt | Rsqrt | Reciprocal
-            | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Erfc
-            | ErfInv | Lgamma | Digamma | Logistic | Not | IsFinite | PopulationCount => Precision::Wide,
+            Floor | Ceil | Round | Trunc | Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sqrt | Rsqrt
+            | Reciprocal | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf
+            | Erfc | ErfInv | Lgamma | Digamma | Logistic | Not | IsFinite | PopulationCount => Precision::Wide,
         }
     }
 
@@ -132,6 +132,7 @@ fn unary_slope(op: Unary, cx: &mut dyn Cx, x: Value, y: Value) -> Result<Slope> 
         Expm1 => Times(cx.offset(y, 1.0)?),
         Log => Over(x),
         Log2 => Over(cx.scale(x, LN_2)?),
+        Log10 => Over(cx.scale(x, LN_10)?),
         Log1p => Over(cx.offset(x, 1.0)?),
         Sqrt => Over(cx.scale(y, 2.0)?),
         Rsqrt => {
@@ -335,11 +336,13 @@ fn binary_tangent_right(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Valu
             cx.mul(d, n)?
         }
         Pow => {
-            // x^y·log x; the logarithm of 0 only ever meets a power that is 0.
+            // x^y·log x; 0 where 0 has a power that is not negative. Negative powers of it go to infinity.
             let zero = cx.full_like(a, 0.0)?;
             let one = cx.full_like(a, 1.0)?;
             let is_zero = cx.compare(Compare::Eq, a, zero)?;
-            let safe = cx.select(is_zero, one, a)?;
+            let finite = cx.compare(Compare::Ge, b, zero)?;
+            let flat = cx.binary(And, is_zero, finite)?;
+            let safe = cx.select(flat, one, a)?;
             let log = cx.unary(Unary::Log, safe)?;
             let s = cx.mul(y, log)?;
             cx.mul(d, s)?

@@ -51,14 +51,15 @@ impl Writer {
                 let two = self.number(d, 2.0);
                 return Ok(self.node("Pow", &[&two, x], &ty));
             }
-            // Exact at powers of two, as ours is.
-            Unary::Log2 => {
+            // Exact at powers of the base, as ours is.
+            Unary::Log2 | Unary::Log10 => {
+                let base = if f == Unary::Log2 { 2.0f64 } else { 10.0 };
                 let l = self.node("Log", &[x], &ty);
-                let ln2 = self.number(d, std::f64::consts::LN_2);
-                let r = self.node("Div", &[&l, &ln2], &ty);
+                let by = self.number(d, base.ln());
+                let r = self.node("Div", &[&l, &by], &ty);
                 let whole = self.node("Round", &[&r], &ty);
-                let two = self.number(d, 2.0);
-                let power = self.node("Pow", &[&two, &whole], &ty);
+                let base = self.number(d, base);
+                let power = self.node("Pow", &[&base, &whole], &ty);
                 let hit = self.node("Equal", &[&power, x], &ty.with_dtype(DType::Bool));
                 return Ok(self.node("Where", &[&hit, &whole, &r], &ty));
             }

@@ -134,6 +134,31 @@ pub fn equals(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Resul
     Ok(Verdict::Judged)
 }
 
+/// Runs a graph of functions, element by element, and names the first elements that are not as they should be.
+pub fn gives(backend: &dyn Backend, graph: &Graph, inputs: &[Literal], want: &Literal) -> Result<Verdict, String> {
+    let got = match run(backend, graph, inputs, &Options::default()) {
+        Err(compiler::Error::Backend(_)) if !has_types(backend, graph) => return Ok(Verdict::Refused),
+        other => other.map_err(|e| e.to_string())?,
+    };
+    let same = |i: usize| {
+        let (g, w) = (got[0].get(i), want.get(i));
+        g == w || (g.to_f64().is_nan() && w.to_f64().is_nan())
+    };
+    let wrong: Vec<usize> = (0..want.ty().numel()).filter(|&i| !same(i)).collect();
+    if wrong.is_empty() {
+        return Ok(Verdict::Judged);
+    }
+    let shown: Vec<String> = wrong
+        .iter()
+        .take(8)
+        .map(|&i| {
+            let args: Vec<String> = inputs.iter().map(|x| x.get(i).to_string()).collect();
+            format!("({}) is {:?}, not {:?}", args.join(", "), got[0].get(i), want.get(i))
+        })
+        .collect();
+    Err(format!("{} of {}: {}", wrong.len(), want.ty().numel(), shown.join("; ")))
+}
+
 fn both(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> compiler::Result<(Vec<Literal>, Vec<Literal>)> {
     let got = run(backend, graph, inputs, &Options::default())?;
     let options = Options { donate: donations(graph), computed_operands: Some(1), ..Options::default() };

@@ -1,4 +1,5 @@
-//! One suite for any backend: the table of ops, random graphs, expressions of which every bit counts, and what a device promises beyond numbers: order, donation,
+//! One suite for any backend: the table of ops, random graphs, expressions of which every bit counts,
+//! scalar functions where their results are representable, and what a device promises beyond numbers: order, donation,
 //! aliasing, fences, threads, determinism, memory that isn't there, bindings that don't fit.
 //!
 //! A report counts what was judged, so that a suite that judges nothing can't look green.
@@ -6,9 +7,11 @@
 mod judge;
 mod promises;
 mod queue;
+mod representable;
 
-pub use judge::{Verdict, agrees, bind, donations, equals, has_types, load, results, run};
+pub use judge::{Verdict, agrees, bind, donations, equals, gives, has_types, load, results, run};
 pub use queue::{QUEUE, QueueCheck, Work};
+pub use representable::{Exact, representable};
 
 use crate::random::{Options as Shape, Sample, exact, sample, shrink};
 use compiler::{Backend, Options};
@@ -104,6 +107,10 @@ pub fn suite(backend: &dyn Backend, what: &Suite) -> Report {
         if report.failures.len() > 20 {
             break;
         }
+    }
+    for case in representable() {
+        let verdict = judge::gives(backend, &case.graph, &case.inputs, &case.want);
+        report.add("representable", &case.name, verdict);
     }
     for (name, promise) in promises::ALL {
         report.add("promises", name, promise(backend).map(|()| Verdict::Judged));

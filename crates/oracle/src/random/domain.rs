@@ -31,7 +31,9 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
             Unary::Neg | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Sin | Unary::Cos | Unary::Atan => true,
             Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Erf | Unary::Erfc | Unary::Logistic => true,
             // Guarded by the generator: inside a body too, what reaches them is in their domain.
-            Unary::Log | Unary::Log2 | Unary::Sqrt | Unary::Rsqrt | Unary::Lgamma | Unary::Digamma => within(0.2, 50.0),
+            Unary::Log | Unary::Log2 | Unary::Log10 | Unary::Sqrt | Unary::Rsqrt | Unary::Lgamma | Unary::Digamma => {
+                within(0.2, 50.0)
+            }
             Unary::Reciprocal => within(0.2, 50.0),
             Unary::Log1p => within(-0.8, 50.0),
             Unary::Asin | Unary::Acos | Unary::Atanh | Unary::ErfInv => within(-0.9, 0.9),

@@ -33,7 +33,7 @@ fn unary(g: &mut Gen) -> Option<()> {
 fn guarded(g: &mut Gen, op: Unary, x: Value) -> Option<Value> {
     use Unary::*;
     let (scale, offset) = match op {
-        Log | Log2 | Sqrt | Rsqrt | Lgamma | Digamma | Reciprocal => (0.8, 1.2),
+        Log | Log2 | Log10 | Sqrt | Rsqrt | Lgamma | Digamma | Reciprocal => (0.8, 1.2),
         Log1p | Asin | Acos | Atanh | ErfInv => (0.7, 0.0),
         Acosh => (0.7, 2.2),
         Tan => (1.1, 0.0),

@@ -23,7 +23,7 @@ pub(super) fn rows(t: &mut Table) {
 fn domain(op: Unary) -> Fill {
     use Unary::*;
     match op {
-        Log | Log2 | Sqrt | Rsqrt | Lgamma | Digamma => Fill::Between(0.3, 4.0),
+        Log | Log2 | Log10 | Sqrt | Rsqrt | Lgamma | Digamma => Fill::Between(0.3, 4.0),
         Log1p => Fill::Between(-0.7, 3.0),
         Asin | Acos | Atanh | ErfInv => Fill::Between(-0.8, 0.8),
         Acosh => Fill::Between(1.3, 4.0),

@@ -424,9 +424,11 @@ floating, integer, signedinteger, unsignedinteger, inexact, number = (
 
 
 def angle(z, deg=False):
-    """0, or π where a number is negative; in degrees, 180."""
+    """0, or π where a number or a zero is negative; in degrees, 180."""
     tnp = _tnp()
-    return tnp.where(asarray(z) < 0, 180.0 if deg else _math.pi, 0.0)
+    z = asarray(z)
+    turned = tnp.where(tnp.signbit(z), 180.0 if deg else _math.pi, 0.0)
+    return tnp.where(tnp.isnan(z), _math.nan, turned)
 
 
 def nonzero(a, *, size=None, fill_value=None):

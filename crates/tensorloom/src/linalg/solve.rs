@@ -2,7 +2,7 @@
 
 use super::{lu, matrix, square, svd};
 use crate::np::{self, along};
-use crate::{DType, Tensor, engine_of, write};
+use crate::{DType, Tensor, custom_jvp, engine_of, write};
 use ir::ops::TriangularSolve;
 
 /// Two operands with one dtype and the same leading axes, of which the last two stay.
@@ -72,9 +72,15 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
     let (a, b) = batches("solve", &a, &b);
     let (factors, _, permutation) = lu(&a);
     let rows = np::take_along_axis(&b, &permutation.unsqueeze(-1), -2);
+    substitute(&factors, &rows)
+}
+
+/// Solves `L·U·X = B` for the factors of [`lu`] in one matrix.
+#[track_caller]
+fn substitute(factors: &Tensor, b: &Tensor) -> Tensor {
     let half = TriangularSolve { left: true, lower: true, transpose: false, unit: true };
-    let y = triangular(&factors, &rows, half);
-    triangular(&factors, &y, TriangularSolve { lower: false, unit: false, ..half })
+    let y = triangular(factors, b, half);
+    triangular(factors, &y, TriangularSolve { lower: false, unit: false, ..half })
 }
 
 /// The inverse of square matrices.
@@ -107,8 +113,30 @@ pub fn det(a: &Tensor) -> Tensor {
     if a.error().is_some() {
         return a;
     }
-    let (sign, diagonal) = signed_diagonal(&a);
+    custom_jvp(|a: Tensor| product_of_pivots(&a), |(a, da): (Tensor, Tensor)| determinant_slope(&a, &da)).call(a)
+}
+
+#[track_caller]
+fn product_of_pivots(a: &Tensor) -> Tensor {
+    let (sign, diagonal) = signed_diagonal(a);
     sign * np::prod(&diagonal, -1)
+}
+
+/// `det A · tr(A⁻¹ dA)`. Pivots that are 0 are replaced by a number far below the roundings of the matrix, so that there is an inverse:
+/// the cofactors, which are the product of both, change as little.
+#[track_caller]
+fn determinant_slope(a: &Tensor, da: &Tensor) -> Tensor {
+    let (factors, _, permutation) = lu(a);
+    let (sign, diagonal) = signed_diagonal(a);
+    let zero = np::equal(&diagonal, 0.0);
+    let eps = np::finfo(a.dtype()).map_or(0.0, |f| f.eps);
+    let most = np::max(&a.abs(), along(&[-2, -1])).stop_gradient();
+    let most = np::where_(&np::equal(&most, 0.0), 1.0, &most).unsqueeze(-1);
+    let more = np::where_(&zero, &(most * eps.powf(1.25)), 0.0);
+    let factors = factors + np::identity(a.size(-1), a.dtype()) * more.unsqueeze(-1);
+    let rows = np::take_along_axis(da, &permutation.unsqueeze(-1), -2);
+    let change = substitute(&factors, &rows);
+    sign * np::prod(&(diagonal + more), -1) * np::sum(&np::diagonal(&change, 0, -2, -1), -1)
 }
 
 /// The sign of the determinant and the logarithm of its size.

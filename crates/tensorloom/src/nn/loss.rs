@@ -24,7 +24,9 @@ pub fn smooth_l1_loss(x: &Tensor, target: &Tensor, beta: f64) -> Tensor {
     if beta == 0.0 {
         return d.mean();
     }
-    np::where_(&np::less(&d, beta), &(d.square() * (0.5 / beta)), &(&d - 0.5 * beta)).mean()
+    // The square of what is within, so that none of a large difference overflows.
+    let within = np::minimum(&d, beta);
+    (&within * (&d - &within * 0.5) * (1.0 / beta)).mean()
 }
 
 /// `delta` times [`smooth_l1_loss`].
@@ -47,14 +49,14 @@ pub fn binary_cross_entropy_with_logits(x: &Tensor, target: &Tensor) -> Tensor {
 pub fn binary_cross_entropy(p: &Tensor, target: &Tensor) -> Tensor {
     let _here = write::here();
     let low = |t: Tensor| np::maximum(&t, -100.0);
-    -(target * low(p.log()) + (1.0 - target) * low((1.0 - p).log())).mean()
+    -(target * low(p.log()) + (1.0 - target) * low((-p).log1p())).mean()
 }
 
 /// The mean of `target·(log target − x)` for log-probabilities `x`; where the target is 0 it counts as 0.
 #[track_caller]
 pub fn kl_div(x: &Tensor, target: &Tensor) -> Tensor {
     let _here = write::here();
-    let some = np::greater(target, 0.0);
+    let some = np::not_equal(target, 0.0);
     let safe = np::where_(&some, target, 1.0);
     np::where_(&some, &(target * (safe.log() - x)), 0.0).mean()
 }

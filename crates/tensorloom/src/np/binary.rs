@@ -196,19 +196,46 @@ pub fn remainder(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let _here = crate::write::here();
     two("hypot", x, y, true, |b, x, y| {
-        let (x, y) = (b.unary(Unary::Abs, x)?, b.unary(Unary::Abs, y)?);
-        let (big, small) = (b.binary(Binary::Max, x, y)?, b.binary(Binary::Min, x, y)?);
-        let (zero, one) = (b.full_like(big, 0.0)?, b.full_like(big, 1.0)?);
-        let none = b.compare(Compare::Eq, big, zero)?;
-        let safe = b.select(none, one, big)?;
-        let r = b.div(small, safe)?;
-        let sq = b.mul(r, r)?;
-        let sum = b.offset(sq, 1.0)?;
-        let root = b.unary(Unary::Sqrt, sum)?;
-        let y = b.mul(big, root)?;
-        let finite = b.unary(Unary::IsFinite, big)?;
-        b.select(finite, y, big)
+        let d = b.ty(x).dtype;
+        let wide = if d.bits() < 32 { DType::F32 } else { d };
+        let (x, y) = (b.cast(x, wide)?, b.cast(y, wide)?);
+        let r = length(b, x, y)?;
+        b.cast(r, d)
     })
+}
+
+/// Multiplies by a power of two first where a square would overflow or vanish, and by its reciprocal last.
+fn length(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+    // Numbers above `high` times `down`, and numbers below `low` times `up`, have squares in the middle of the range.
+    let [high, down, low, up] = match b.ty(x).dtype {
+        DType::F64 => [510, -514, -400, 600],
+        _ => [60, -66, -40, 100],
+    }
+    .map(|e| 2f64.powi(e));
+    let (x, y) = (b.unary(Unary::Abs, x)?, b.unary(Unary::Abs, y)?);
+    let (inf, zero, one) = (b.full_like(x, f64::INFINITY)?, b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
+    let larger = b.binary(Binary::Max, x, y)?;
+    // Infinite if either is, whatever the other.
+    let (x_inf, y_inf) = (b.compare(Compare::Eq, x, inf)?, b.compare(Compare::Eq, y, inf)?);
+    let infinite = b.binary(Binary::Or, x_inf, y_inf)?;
+    let none = b.compare(Compare::Eq, larger, zero)?;
+    let special = b.binary(Binary::Or, infinite, none)?;
+    let (x, y) = (b.select(special, one, x)?, b.select(special, one, y)?);
+    let (most, least) = (b.full_like(x, high)?, b.full_like(x, low)?);
+    let (large, small) = (b.compare(Compare::Gt, larger, most)?, b.compare(Compare::Lt, larger, least)?);
+    let mut by = |down: f64, up: f64| {
+        let (down, up) = (b.full_like(x, down)?, b.full_like(x, up)?);
+        let factor = b.select(small, up, one)?;
+        b.select(large, down, factor)
+    };
+    let (there, back) = (by(down, up)?, by(1.0 / down, 1.0 / up)?);
+    let (x, y) = (b.mul(x, there)?, b.mul(y, there)?);
+    let (xx, yy) = (b.mul(x, x)?, b.mul(y, y)?);
+    let sum = b.add(xx, yy)?;
+    let root = b.unary(Unary::Sqrt, sum)?;
+    let usual = b.mul(root, back)?;
+    let end = b.select(infinite, inf, larger)?;
+    b.select(special, end, usual)
 }
 
 /// `log(eˣ + eʸ)` for a base whose logarithm is `ln`.
@@ -218,7 +245,10 @@ pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> {
     let larger = b.binary(Binary::Max, x, y)?;
     let top = b.one(StopGradient.into(), &[larger])?;
-    let (finite, zero) = (b.unary(Unary::IsFinite, top)?, b.full_like(top, 0.0)?);
+    // NaN goes through all of it, and so into the derivatives.
+    let (inf, zero) = (b.full_like(top, f64::INFINITY)?, b.full_like(top, 0.0)?);
+    let size = b.unary(Unary::Abs, top)?;
+    let finite = b.compare(Compare::Ne, size, inf)?;
     let mut safe = |v: Value| b.select(finite, v, zero);
     let (x, y, m) = (safe(x)?, safe(y)?, safe(top)?);
     let mut term = |v: Value| {
@@ -236,7 +266,7 @@ fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> 
     let rest = b.add(smooth, fix)?;
     let rest = b.scale(rest, 1.0 / ln)?;
     let sum = b.add(m, rest)?;
-    // An infinite or missing number is its own answer.
+    // An infinite number is its own answer.
     b.select(finite, sum, larger)
 }
 
@@ -288,7 +318,7 @@ pub fn copysign(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 }
 
 /// Whether the sign bit of a float is set.
-fn sign_bit(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+pub(super) fn sign_bit(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
     let d = match b.ty(x).dtype.bits() {
         64 => DType::I64,
         32 => DType::I32,
@@ -327,15 +357,25 @@ pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
     })
 }
 
-/// `x · 2ⁿ`.
+/// `x · 2ⁿ`, rounded once.
 #[track_caller]
 pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
     let _here = crate::write::here();
     let d = float_of(x.dtype());
-    let n = n.cast(d);
-    // In two factors, so that neither leaves the range.
-    let half = (&n * 0.5).floor();
-    x * half.exp2() * (&n - &half).exp2()
+    let wide = if d.bits() < 32 { DType::F32 } else { d };
+    // The largest power, the smallest, and the smallest whose product with a number of full precision is exact.
+    let (most, least, step) = if wide == DType::F64 { (1023.0, -1022.0, -969.0) } else { (127.0, -126.0, -102.0) };
+    let (mut y, mut left) = (x.cast(wide), n.cast(wide).clamp(3.0 * least, 3.0 * most));
+    // Powers beyond the range in three factors, of which only the last can round.
+    for _ in 0..2 {
+        let under = less(&left, least);
+        let part = super::where_(&under, step, &left.clamp(least, most));
+        let beyond = under.or(&greater(&left, most));
+        let part = super::where_(&beyond, &part, 0.0);
+        y = y * part.exp2();
+        left = left - part;
+    }
+    (y * left.clamp(least, most).exp2()).cast(d)
 }
 
 /// Moves every element into `low..=high`; either bound may be missing.

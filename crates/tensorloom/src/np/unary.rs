@@ -1,9 +1,11 @@
 //! Functions of one number.
 
+use super::binary::sign_bit;
 use crate::write::{self, float_of};
 use crate::{DType, Tensor};
+use ir::ops::{Bitcast, StopGradient};
 use ir::{Binary, Build, Compare, Unary, Value};
-use std::f64::consts::{LN_10, PI};
+use std::f64::consts::PI;
 
 /// Records a function of floats; integers become floats first.
 #[track_caller]
@@ -38,6 +40,8 @@ reals! {
     log => Log,
     /// Logarithm to base 2.
     log2 => Log2,
+    /// Logarithm to base 10.
+    log10 => Log10,
     /// `log(1 + x)`, exact near 0.
     log1p => Log1p,
     /// Square root.
@@ -157,33 +161,49 @@ pub fn square(x: &Tensor) -> Tensor {
     x.square()
 }
 
-/// Logarithm to base 10.
-#[track_caller]
-pub fn log10(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    real(x, |b, x| {
-        let l = b.unary(Unary::Log, x)?;
-        b.scale(l, 1.0 / LN_10)
-    })
-}
-
 /// Cube root, of negative numbers too.
 #[track_caller]
 pub fn cbrt(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
     real(x, |b, x| {
-        let (sign, size) = (b.unary(Unary::Sign, x)?, b.unary(Unary::Abs, x)?);
-        let third = b.full_like(x, 1.0 / 3.0)?;
-        let y = b.binary(Binary::Pow, size, third)?;
-        let y = b.mul(sign, y)?;
-        // One step of Newton's method takes away the error of 1/3 itself; it is not taken at 0 and infinity.
-        let (sq, two) = (b.mul(y, y)?, b.scale(y, 2.0)?);
-        let over = b.div(x, sq)?;
-        let sum = b.add(two, over)?;
-        let better = b.scale(sum, 1.0 / 3.0)?;
-        let finite = b.unary(Unary::IsFinite, better)?;
-        b.select(finite, better, y)
+        let d = b.ty(x).dtype;
+        let x = b.cast(x, if d.bits() < 32 { DType::F32 } else { d })?;
+        let y = cube_root(b, x)?;
+        b.cast(y, d)
     })
+}
+
+/// The derivatives are those of the power; the value is corrected, and exact where it is representable.
+fn cube_root(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+    let zero = b.full_like(x, 0.0)?;
+    let negative = sign_bit(b, x)?;
+    let minus = b.neg(x)?;
+    let size = b.select(negative, minus, x)?;
+    let third = b.full_like(x, 1.0 / 3.0)?;
+    let power = b.binary(Binary::Pow, size, third)?;
+    // A short number, whose square is exact; one step of Halley's method from there.
+    let (bits, low) = if b.ty(x).dtype == DType::F64 { (DType::I64, 30) } else { (DType::I32, 12) };
+    let start = b.one(Bitcast(bits).into(), &[power])?;
+    let ty = b.ty(start);
+    let mask = b.full(&ty, ir::Scalar::from_i64(bits, -(1 << low)))?;
+    let start = b.binary(Binary::And, start, mask)?;
+    let dtype = b.ty(x).dtype;
+    let t = b.one(Bitcast(dtype).into(), &[start])?;
+    let square = b.mul(t, t)?;
+    let over = b.div(size, square)?;
+    let (less, more) = (b.sub(over, t)?, b.add(over, t)?);
+    let more = b.add(more, t)?;
+    let step = b.div(less, more)?;
+    let step = b.mul(t, step)?;
+    let better = b.add(t, step)?;
+    // Not at 0 and infinity.
+    let usual = b.unary(Unary::IsFinite, better)?;
+    let fix = b.sub(better, power)?;
+    let fix = b.select(usual, fix, zero)?;
+    let fix = b.one(StopGradient.into(), &[fix])?;
+    let y = b.add(power, fix)?;
+    let other = b.neg(y)?;
+    b.select(negative, other, y)
 }
 
 /// `sin(πx)/(πx)`, 1 at 0.

@@ -127,6 +127,33 @@ impl Double<'_, '_> {
         self.scaled(shifted, em1)
     }
 
+    /// e to the power `x + rest`, for a rest far below `x` or 0; what is rounded off before the last addition is less than a quarter ulp.
+    pub(super) fn exp_sum(&mut self, x: V, rest: V) -> V {
+        let x = self.clamp(x, -746.0, 710.0);
+        let (log2e, magic) = (self.k(std::f64::consts::LOG2_E), self.k(MAGIC));
+        let shifted = self.mad(x, log2e, magic);
+        let n = self.pd(&enc::SUBPD, shifted, magic);
+        let (hi, lo) = (self.k(LN2_HI), self.k(LN2_LO));
+        // Exact, as n hi is; then r, and what r leaves out of it.
+        let near = self.nmad(n, hi, x);
+        let r = self.nmad(n, lo, near);
+        let back = self.pd(&enc::SUBPD, near, r);
+        let off = self.nmad(n, lo, back);
+        let off = self.pd(&enc::ADDPD, off, rest);
+        let q = self.poly(r, &EXP);
+        let s = self.pd(&enc::MULPD, r, r);
+        // (1 + r) + (r² q + off eʳ).
+        let one = self.k(1.0);
+        let sum = self.pd(&enc::ADDPD, r, one);
+        let back = self.pd(&enc::SUBPD, sum, one);
+        let left = self.pd(&enc::SUBPD, r, back);
+        let whole = self.mad(s, q, sum);
+        let small = self.mad(off, whole, left);
+        let small = self.mad(s, q, small);
+        let p = self.pd(&enc::ADDPD, sum, small);
+        self.times_power(shifted, p)
+    }
+
     /// For results that become f32: beyond its range by far they stay inside of f64's.
     pub(super) fn exp_narrow(&mut self, x: V) -> V {
         let x = self.clamp(x, -200.0, 200.0);
@@ -154,6 +181,11 @@ impl Double<'_, '_> {
     fn scaled(&mut self, shifted: V, em1: V) -> V {
         let one = self.k(1.0);
         let p = self.pd(&enc::ADDPD, em1, one);
+        self.times_power(shifted, p)
+    }
+
+    /// 2ⁿ p, once rounded.
+    fn times_power(&mut self, shifted: V, p: V) -> V {
         if self.0.wide_target() {
             let magic = self.k(MAGIC);
             let n = self.pd(&enc::SUBPD, shifted, magic);
@@ -183,6 +215,9 @@ impl Double<'_, '_> {
         let t = self.pd(&enc::SUBPD, s, half);
         let y = self.mad(p, s, t);
         let y = self.pd(&enc::ADDPD, y, y);
+        let mut f = Float::new(self.0, true);
+        let size = f.abs(given);
+        let y = f.tiny_itself(size, y);
         self.with_sign(y, given)
     }
 

@@ -5,6 +5,7 @@
 use super::super::enc;
 use super::super::inst::{FmaKind, V};
 use super::super::lower::Lower;
+use super::float::Float;
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN2: f32 = std::f32::consts::LN_2;
@@ -138,6 +139,8 @@ pub(super) fn expm1(lo: &mut Lower<'_>, given: V) -> V {
     let t = lo.sub(s, half);
     let y = lo.mad(p, s, t);
     let y = lo.add(y, y);
+    let size = lo.abs(given);
+    let y = Float::new(lo, false).tiny_itself(size, y);
     lo.with_sign(y, given)
 }
 

@@ -213,6 +213,13 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.select(d, m, a, b)
     }
 
+    /// `y`, but `size` itself where that is tiny: half of a subnormal number loses its last bit.
+    pub(super) fn tiny_itself(&mut self, size: V, y: V) -> V {
+        let limit = self.k(self.pick(1.0 / (1u64 << 50) as f64, 1.0 / (1u128 << 100) as f64));
+        let tiny = self.compare(Compare::Lt, size, limit);
+        self.select(tiny, size, y)
+    }
+
     /// `y`, but where `m` is on what the lane helper finds; it is called only if some lane needs it.
     pub(super) fn mend(&mut self, m: V, y: V, op: &Op, args: &[V]) -> V {
         let d = self.dtype();

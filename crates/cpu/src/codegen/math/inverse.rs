@@ -80,12 +80,15 @@ impl Float<'_, '_> {
             let tz = self.mul(t, z);
             return self.mad(p, tz, t);
         }
+        // Halves, so that the sum of two huge numbers stays finite; of tiny numbers multiples, which keep all digits.
+        let (half, least) = (self.kr(0.5), self.k(2f64.powi(-900)));
+        let tiny = self.compare(Compare::Lt, den, least);
+        let up = self.k(2f64.powi(200));
+        let by = self.select(tiny, up, half);
+        let (hn, hd) = (self.mul(num, by), self.mul(den, by));
         let limit = self.k(TAN_PI_8);
-        let edge = self.mul(den, limit);
-        let far = self.compare(Compare::Gt, num, edge);
-        // Halves, so that the sum of two huge numbers stays finite.
-        let half = self.k(0.5);
-        let (hn, hd) = (self.mul(num, half), self.mul(den, half));
+        let edge = self.mul(hd, limit);
+        let far = self.compare(Compare::Gt, hn, edge);
         let (less, more) = (self.sub(hn, hd), self.add(hn, hd));
         let (n, d) = (self.select(far, less, num), self.select(far, more, den));
         let t = self.div(n, d);

@@ -37,7 +37,7 @@ pub(crate) fn weight(op: Unary, d: DType) -> usize {
         _ if d.size() == 8 => 40,
         Unary::Exp | Unary::Exp2 | Unary::Logistic => 18,
         Unary::Tanh | Unary::Expm1 => 24,
-        Unary::Log | Unary::Log2 | Unary::Log1p | Unary::Erf | Unary::Sin | Unary::Cos => 36,
+        Unary::Log | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Erf | Unary::Sin | Unary::Cos => 36,
         _ => 40,
     }
 }
@@ -52,6 +52,7 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Tanh => exp::tanh(lo, x),
         Unary::Log => log::log(lo, x),
         Unary::Log2 => log::log2(lo, x),
+        Unary::Log10 => pow::log10_narrow(lo, x),
         Unary::Log1p => log::log1p(lo, x),
         Unary::Erf => erf::erf(lo, x),
         Unary::Erfc => erf::erfc(lo, x),
@@ -93,6 +94,7 @@ pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::ErfInv => Some(erf::erf_inv_wide(lo, x)),
         Unary::Lgamma => Some(gamma::lgamma_wide(lo, x)),
         Unary::Digamma => Some(gamma::digamma_wide(lo, x)),
+        Unary::Log10 => Some(pow::log10_wide(lo, x)),
         _ => double::unary(lo, op, x).or_else(|| either(lo, true, op, x)),
     }
 }

@@ -1,5 +1,6 @@
-//! x to the power y: exp(y log |x|). f32 lanes go through f64, half a register at a time, and are off by at most 1 ulp; in
-//! f64 the logarithm has two parts, and the result is off by at most 2 ulp.
+//! x to the power y: exp(y log |x|), and log10. f32 lanes go through f64, half a register at a time, and are off by at most 1 ulp; in
+//! f64 the logarithm has two parts, and so has all of the exponential but its last addition: the result is off by at most 1 ulp, and exact
+//! where it is representable.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -7,6 +8,10 @@ use super::super::lower::Lower;
 use super::double::{Double, LN2_HI, LN2_LO};
 use super::float::Float;
 use ir::Compare;
+use std::f64::consts::LOG10_E;
+
+/// What f64 leaves out of 1 / log 10.
+const LOG10_E_REST: f64 = 1.098319650216765e-17;
 
 pub(crate) fn pow(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     let usual = magnitude(lo, wide, x, y, false);
@@ -95,17 +100,58 @@ fn wide_magnitude(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     let t = f.mul(y, high);
     let rest = f.mas(y, high, t);
     let rest = f.mad(y, low, rest);
-    let e = Double(f.lo).exp(t);
-    let mut f = Float::new(lo, true);
-    // Where it overflows the rest is no number, and of no use.
+    // Where the result overflows or vanishes the rest may be no number, and is of no use.
     let size = f.abs(t);
     let limit = f.k(800.0);
     let usual = f.compare(Compare::Lt, size, limit);
-    let fine = f.mad(e, rest, e);
-    let finite = f.k(f64::INFINITY);
-    let finite = f.compare(Compare::Lt, e, finite);
-    let usual = f.and_mask(usual, finite);
-    f.select(usual, fine, e)
+    let zero = f.kr(0.0);
+    let rest = f.select(usual, rest, zero);
+    Double(f.lo).exp_sum(t, rest)
+}
+
+/// log x / log 10 in f64, by a logarithm of two parts. At most 1 ulp, and exact where it is representable.
+pub(super) fn log10_wide(lo: &mut Lower<'_>, x: V) -> V {
+    let usual = tenth_logarithm(lo, x, false);
+    let mut f = Float::new(lo, true);
+    let unusual = f.unusual(x);
+    f.rarely(unusual, usual, |f| {
+        let y = tenth_logarithm(f.lo, x, true);
+        Double(f.lo).log_specials(x, y)
+    })
+}
+
+fn tenth_logarithm(lo: &mut Lower<'_>, x: V, any: bool) -> V {
+    let (high, low) = log(lo, x, any);
+    let mut f = Float::new(lo, true);
+    let (by, by_low) = (f.k(LOG10_E), f.k(LOG10_E_REST));
+    let t = f.mul(high, by);
+    let rest = f.mas(high, by, t);
+    let rest = f.mad(high, by_low, rest);
+    let rest = f.mad(low, by, rest);
+    f.add(t, rest)
+}
+
+/// The same of f32 lanes, which go through f64. At most 1 ulp.
+pub(super) fn log10_narrow(lo: &mut Lower<'_>, x: V) -> V {
+    let lanes = lo.l;
+    if 8 * lanes <= lo.full().bytes() {
+        return log10_by_double(lo, x);
+    }
+    let high = lo.high_half(x);
+    lo.l = lanes / 2;
+    let (low, high) = (log10_by_double(lo, x), log10_by_double(lo, high));
+    lo.l = lanes;
+    lo.join_halves(low, high)
+}
+
+fn log10_by_double(lo: &mut Lower<'_>, x: V) -> V {
+    let w = lo.w64();
+    let x = lo.v2(&enc::CVTPS2PD, w, x);
+    let y = Double(lo).log(x);
+    let mut f = Float::new(lo, true);
+    let by = f.k(LOG10_E);
+    let y = f.mul(y, by);
+    lo.v2(&enc::CVTPD2PS, w, y)
 }
 
 /// log a as a sum, with a relative error near 2⁻⁶⁵: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².

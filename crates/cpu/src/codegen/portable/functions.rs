@@ -47,8 +47,8 @@ fn forms(f: Unary) -> Option<Forms> {
         Expm1 => f64::exp_m1, f64::exp_m1;
         Log1p => f64::ln_1p, f64::ln_1p;
         Tanh => tanh, f64::tanh;
-        Sin => f64::sin, f64::sin;
-        Cos => f64::cos, f64::cos;
+        Sin => f64::sin, |x| ir::special::unary_f64(Unary::Sin, x);
+        Cos => f64::cos, |x| ir::special::unary_f64(Unary::Cos, x);
         Logistic => |x: f64| 1.0 / (1.0 + exp(-x)), |x| ir::special::unary_f64(Unary::Logistic, x);
     }
 }
