@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Nodes visited at most, those of functions and unrolled loops counted again each time.
 const MOST_NODES: usize = 1 << 20;
+/// Elements of sequences that nodes read, all together: each node that makes a longer sequence copies the one before.
+const MOST_COPIED: usize = 1 << 22;
 /// Elements of one tensor at most: more than any memory holds, and few enough that places in it can be computed with.
 const MOST_ELEMENTS: usize = 1 << 40;
 /// Functions and bodies inside of each other at most.
@@ -131,6 +133,7 @@ pub(crate) struct Importer<'m> {
     frames: Vec<Frame>,
     scopes: Vec<Scope<'m>>,
     visited: usize,
+    copied: usize,
 }
 
 /// Elements of a type if no axis were empty.
@@ -163,6 +166,7 @@ impl<'m> Importer<'m> {
             frames: vec![Frame::default()],
             scopes: Vec::new(),
             visited: 0,
+            copied: 0,
         }
     }
 
@@ -442,6 +446,13 @@ impl<'m> Importer<'m> {
             }
         }
         let (item, frame) = found?;
+        if let Item::Sequence(items) = &item {
+            self.copied += items.len();
+            if self.copied > MOST_COPIED {
+                let what = format!("its nodes pass on more than {MOST_COPIED} elements of sequences");
+                return Some(Err(Error::Model(what)));
+            }
+        }
         Some((frame + 1..self.frames.len()).try_fold(item, |item, f| {
             item.map(&mut |t: Tensor| Ok(Tensor { v: self.capture(f, t.v)?, carried: t.carried }))
         }))

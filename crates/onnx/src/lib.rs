@@ -23,6 +23,7 @@ mod elem;
 mod error;
 mod export;
 mod fold;
+mod folder;
 mod import;
 mod item;
 mod node;

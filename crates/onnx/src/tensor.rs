@@ -6,6 +6,8 @@ use crate::proto::TensorProto;
 use bytes::Bytes;
 use ir::{DType, Literal, Scalar, Type};
 
+pub use crate::folder::Folder;
+
 /// Where external data is found: the bytes of a file beside the model.
 pub trait External {
     /// `length` bytes (all that follow, unless given) of the file from an offset.
@@ -18,35 +20,6 @@ pub struct NoExternal;
 impl External for NoExternal {
     fn read(&self, location: &str, _: u64, _: Option<u64>) -> std::result::Result<Bytes, String> {
         Err(format!("its data is in `{location}`; import the model by its path, so that files beside it can be read"))
-    }
-}
-
-/// Files in a folder, and nowhere else.
-pub struct Folder(pub std::path::PathBuf);
-
-impl External for Folder {
-    fn read(&self, location: &str, offset: u64, length: Option<u64>) -> std::result::Result<Bytes, String> {
-        use std::io::{Read, Seek, SeekFrom};
-        use std::path::{Component, Path};
-        let relative = Path::new(location);
-        if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
-            return Err(format!("its data is in `{location}`, which is not beside the model; it is not read"));
-        }
-        let path = self.0.join(relative);
-        let fault = |e: std::io::Error| format!("its data is in {}: {e}", path.display());
-        let mut file = std::fs::File::open(&path).map_err(fault)?;
-        let size = file.metadata().map_err(fault)?.len();
-        let length = length.unwrap_or(size.saturating_sub(offset));
-        if offset.checked_add(length).is_none_or(|end| end > size) {
-            return Err(format!(
-                "its data is {length} bytes of {} at {offset}, but the file has {size}",
-                path.display()
-            ));
-        }
-        file.seek(SeekFrom::Start(offset)).map_err(fault)?;
-        let mut bytes = vec![0; usize::try_from(length).map_err(|e| e.to_string())?];
-        file.read_exact(&mut bytes).map_err(fault)?;
-        Ok(bytes.into())
     }
 }
 
