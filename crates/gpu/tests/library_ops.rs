@@ -68,7 +68,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     for step in &program.steps {
         match step {
             Step::Kernel { kernel, args, .. } => {
-                let given = Given::of(program, kernel, args, 256);
+                let given = grid::given(program, kernel, args, 256);
                 let g = grid::lower(kernel, limits, &given).map_err(|e| e.to_string())?;
                 grid::verify(&g).map_err(|e| format!("{e}\n{g}"))?;
                 let place = |a: &KernelArg| match a {

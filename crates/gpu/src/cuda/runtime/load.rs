@@ -275,7 +275,7 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
             args.len()
         )));
     }
-    let given = Given::of(program, kernel, args, ALIGN);
+    let given = grid::given(program, kernel, args, ALIGN);
     let stays = grid::stays(kernel, &given).filter(|s| s.over.iter().all(|o| whole(program, args, *o).is_some()));
     let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| whole(program, args, *o)).collect();
     let kernel = stays.as_ref().map_or(kernel, |s| &s.kernel);
