@@ -289,11 +289,14 @@ struct Uses<'a> {
     inputs: usize,
     outputs: usize,
     /// Bits of the first ones that nobody else has.
-    own_inputs: u128,
-    own_outputs: u128,
+    own_inputs: u64,
+    own_outputs: u64,
+    /// Whether any is noted.
+    noted: bool,
 }
 
 /// Whether an `Arc` is the only one.
+#[inline]
 fn alone(b: &Arc<dyn DeviceBuffer>) -> bool {
     let alone = Arc::weak_count(b) == 0 && Arc::strong_count(b) == 1;
     // What others did with it before they gave it up is over.
@@ -301,40 +304,56 @@ fn alone(b: &Arc<dyn DeviceBuffer>) -> bool {
     alone
 }
 
-fn bit(bits: u128, i: usize) -> bool {
-    i < 128 && bits >> i & 1 == 1
+#[inline]
+fn bit(bits: u64, i: usize) -> bool {
+    i < 64 && bits >> i & 1 == 1
 }
 
 impl<'a> Uses<'a> {
-    fn begin(bindings: &'a Bindings, loaded: &'a Loaded) -> Result<Uses<'a>> {
-        let (inputs, outputs, program) = (&bindings.inputs, &bindings.outputs, &loaded.program);
-        if inputs.len() != program.inputs.len() || outputs.len() != program.outputs.len() {
+    #[inline]
+    fn begin(bindings: &'a mut Bindings, loaded: &'a Loaded) -> Result<Uses<'a>> {
+        let (bindings, program) = (&*bindings, &loaded.program);
+        if bindings.inputs.len() != program.inputs.len() || bindings.outputs.len() != program.outputs.len() {
             bindings.check(program)?;
         }
-        let mut uses = Uses { bindings, loaded, inputs: 0, outputs: 0, own_inputs: 0, own_outputs: 0 };
-        for (i, (b, ty)) in outputs.iter().zip(&program.outputs).enumerate() {
-            let own = fits(&**b, ty, bindings, program)?;
-            if i < 128 && alone(b) {
+        let (own_inputs, own_outputs) = (0, 0);
+        let mut uses = Uses { bindings, loaded, inputs: 0, outputs: 0, own_inputs, own_outputs, noted: false };
+        for (i, b) in bindings.outputs.iter().enumerate() {
+            let own = fits(b, &program.outputs[i], bindings, program)?;
+            if i < 64 && alone(b) {
                 uses.own_outputs |= 1 << i;
-            } else if !own.write_begins() {
-                return Err(Error::InUse(format!(
-                    "output {i} is used by another run, read or write, or is bound twice"
-                )));
+            } else {
+                uses.write_begins(i, own)?;
             }
             uses.outputs = i + 1;
         }
-        for (i, (b, ty)) in inputs.iter().zip(&program.inputs).enumerate() {
-            let own = fits(&**b, ty, bindings, program)?;
-            if i < 128 && alone(b) {
+        for (i, b) in bindings.inputs.iter().enumerate() {
+            let own = fits(b, &program.inputs[i], bindings, program)?;
+            if i < 64 && alone(b) {
                 uses.own_inputs |= 1 << i;
-            } else if !uses.is_donated(i) && !own.read_begins() {
-                return Err(Error::InUse(format!(
-                    "input {i} is written by another run or write, or is bound to an output too"
-                )));
+            } else {
+                uses.read_begins(i, own)?;
             }
             uses.inputs = i + 1;
         }
         Ok(uses)
+    }
+
+    fn write_begins(&mut self, i: usize, b: &HostBuffer) -> Result<()> {
+        if !b.write_begins() {
+            return Err(Error::InUse(format!("output {i} is used by another run, read or write, or is bound twice")));
+        }
+        self.noted = true;
+        Ok(())
+    }
+
+    fn read_begins(&mut self, i: usize, b: &HostBuffer) -> Result<()> {
+        if !self.is_donated(i) && !b.read_begins() {
+            let what = "is written by another run or write, or is bound to an output too";
+            return Err(Error::InUse(format!("input {i} {what}")));
+        }
+        self.noted = true;
+        Ok(())
     }
 
     /// Whether an input is the memory of the output that it is donated to.
@@ -346,13 +365,24 @@ impl<'a> Uses<'a> {
         self.loaded.donated.get(input).copied().flatten().is_some_and(same)
     }
 
+    fn end(&self) {
+        for i in (0..self.inputs).filter(|i| !bit(self.own_inputs, *i) && !self.is_donated(*i)) {
+            self.input(i).read_ends();
+        }
+        for o in (0..self.outputs).filter(|o| !bit(self.own_outputs, *o)) {
+            self.output(o).write_ends();
+        }
+    }
+
     /// An input of a run that has begun.
+    #[inline]
     fn input(&self, i: usize) -> &HostBuffer {
-        // SAFETY: `begin` found it to be one of ours.
+        // SAFETY: `begin` found it to be one of ours, and the bindings are borrowed since.
         unsafe { &*Arc::as_ptr(&self.bindings.inputs[i]).cast::<HostBuffer>() }
     }
 
     /// An output of a run that has begun.
+    #[inline]
     fn output(&self, i: usize) -> &HostBuffer {
         // SAFETY: as above.
         unsafe { &*Arc::as_ptr(&self.bindings.outputs[i]).cast::<HostBuffer>() }
@@ -360,18 +390,20 @@ impl<'a> Uses<'a> {
 }
 
 impl Drop for Uses<'_> {
+    #[inline]
     fn drop(&mut self) {
-        for i in (0..self.inputs).filter(|i| !bit(self.own_inputs, *i) && !self.is_donated(*i)) {
-            self.input(i).read_ends();
+        if self.noted {
+            self.end();
         }
-        (0..self.outputs).filter(|o| !bit(self.own_outputs, *o)).for_each(|o| self.output(o).write_ends());
     }
 }
 
 /// A buffer of ours that has room for a type.
-fn fits<'a>(b: &'a dyn DeviceBuffer, ty: &Type, bindings: &Bindings, program: &Program) -> Result<&'a HostBuffer> {
-    let own = b.as_any().downcast_ref::<HostBuffer>();
-    let own = own.ok_or_else(|| Error::Bindings("a buffer of another device".into()))?;
+#[inline]
+fn fits<'b>(b: &'b Arc<dyn DeviceBuffer>, ty: &Type, bindings: &Bindings, program: &Program) -> Result<&'b HostBuffer> {
+    let Some(own) = b.as_any().downcast_ref::<HostBuffer>() else {
+        return Err(Error::Bindings("a buffer of another device".into()));
+    };
     if DeviceBuffer::bytes(own) < ty.bytes() {
         // Says which.
         bindings.check(program)?;

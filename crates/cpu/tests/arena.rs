@@ -78,3 +78,25 @@ fn arenas_that_do_not_fit_are_refused() {
     b.inputs.pop();
     assert!(exe.run_in(&mut b, &mut arena(needed, 0), 0..1).is_err());
 }
+
+#[test]
+fn outputs_in_the_arena_are_refused() {
+    let graph = graph();
+    let cpu = Cpu::new(1);
+    let exe = load(&cpu, &graph, true);
+    let mut b = bindings(&cpu, &*exe, &[]);
+    let (needed, out) = (exe.arena_bytes(), exe.program().outputs[0].bytes());
+    let block = Arc::new(arena(needed + out, 0));
+    let steps = 0..exe.program().steps.len();
+    for at in [0, needed - ALIGN, needed] {
+        // SAFETY: a run that is given both is refused if they overlap, and nothing else uses the block.
+        let (mut own, part) =
+            unsafe { (HostBuffer::part(&block, 0, needed).unwrap(), HostBuffer::part(&block, at, out).unwrap()) };
+        b.outputs[0] = Arc::new(part);
+        let r = exe.run_in(&mut b, &mut own, steps.clone());
+        match at == needed {
+            true => r.unwrap(),
+            false => assert!(r.unwrap_err().to_string().contains("output 0 lies in the arena")),
+        }
+    }
+}

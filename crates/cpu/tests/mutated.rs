@@ -283,14 +283,14 @@ fn changed(program: &Program, r: &mut Rng) -> Parts {
 /// A number near another one, or far from it.
 fn number(n: i64, r: &mut Rng) -> i64 {
     match r.below(10) {
-        0 => n + 1,
-        1 => n - 1,
-        2 => -n,
+        0 => n.wrapping_add(1),
+        1 => n.wrapping_sub(1),
+        2 => n.wrapping_neg(),
         3 => 2 * (n % (1 << 40)),
         4 => n / 2,
         5 => 0,
         6 => n.wrapping_add(r.range(-70, 70)),
-        7 => n + 4,
+        7 => n.wrapping_add(4),
         8 => *r.pick(&[i64::MAX, i64::MIN, 1 << 62, 1 << 32, -1 << 31, 1 << 61]),
         _ => 1,
     }

@@ -5,7 +5,7 @@ mod grids;
 
 use compiler::program::{Class, Factor, KernelArg, Matmul, Place, Program, Slot, Step};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Given, Launch, Limits, View};
+use gpu::grid::{self, Launch, Limits, View};
 use gpu::library::{Means, expand, takes};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;

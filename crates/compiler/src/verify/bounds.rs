@@ -444,3 +444,147 @@ pub(super) fn valid(kernel: &Kernel) -> Result<(), String> {
     }
     loops::verify(kernel).map_err(|e| e.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::Builder;
+    use ir::Scalar;
+
+    const N: Size = Size::Const(10);
+
+    fn index(terms: &[(Var, i64)], offset: i64) -> Index {
+        let all = terms.iter().map(|&(v, s)| (Atom::Var(v), Size::Const(s))).collect();
+        Index { offset, terms: all, ..Index::default() }
+    }
+
+    fn number(b: &mut Builder, n: i64) -> Reg {
+        b.constant(Scalar::from_i64(DType::I64, n))
+    }
+
+    /// `x[.. ] = 1` in a loop over 0..10, and the least number of elements for which it is inside; none if no number is enough.
+    type Case = (&'static str, Option<i64>, fn(&mut Builder, Buf, Buf, Var));
+
+    const CASES: &[Case] = &[
+        ("a loop", Some(10), |b, x, _, i| store(b, x, i.into())),
+        ("a stride and an offset", Some(30), |b, x, _, i| store(b, x, index(&[(i, 3)], 2))),
+        ("from the end", Some(10), |b, x, _, i| store(b, x, index(&[(i, -1)], 9))),
+        ("before the start", None, |b, x, _, i| store(b, x, index(&[(i, 1)], -1))),
+        ("beyond 64 bits", None, |b, x, _, i| store(b, x, index(&[(i, i64::MAX)], 0))),
+        ("a quotient", Some(4), |b, x, _, i| {
+            let (own, three) = (b.index(i), number(b, 3));
+            let q = b.binary(Binary::Div, own, three);
+            store(b, x, q.into());
+        }),
+        ("a rest", Some(3), |b, x, _, i| {
+            let (own, three) = (b.index(i), number(b, 3));
+            let rest = b.binary(Binary::Rem, own, three);
+            store(b, x, rest.into());
+        }),
+        ("what a quotient leaves", Some(3), |b, x, _, i| {
+            let (own, three) = (b.index(i), number(b, 3));
+            let q = b.binary(Binary::Div, own, three);
+            store(b, x, Index::from(i).term(Atom::Reg(q), Size::Const(-3)));
+        }),
+        ("an index from memory", None, |b, x, at, i| {
+            let raw = b.load(at, i);
+            let wide = b.cast(DType::I64, raw);
+            store(b, x, wide.into());
+        }),
+        ("an index from memory, clamped", Some(8), |b, x, at, i| {
+            let raw = b.load(at, i);
+            let wide = b.cast(DType::I64, raw);
+            let (zero, most) = (number(b, 0), number(b, 7));
+            let low = b.binary(Binary::Max, wide, zero);
+            let both = b.binary(Binary::Min, low, most);
+            store(b, x, both.into());
+        }),
+        ("an index from memory, clamped at one end", None, |b, x, at, i| {
+            let raw = b.load(at, i);
+            let wide = b.cast(DType::I64, raw);
+            let most = number(b, 7);
+            let low = b.binary(Binary::Min, wide, most);
+            store(b, x, low.into());
+        }),
+        ("under a mask", Some(5), |b, x, _, i| {
+            let inner = b.index(index(&[(i, 1)], -2));
+            let (zero, five) = (number(b, 0), number(b, 5));
+            let (low, high) = (b.compare(Compare::Ge, inner, zero), b.compare(Compare::Lt, inner, five));
+            let both = b.binary(Binary::And, low, high);
+            let one = b.number(DType::F32, 1.0);
+            b.store_masked(x, inner, one, both);
+        }),
+        ("under one of two masks", None, |b, x, _, i| {
+            let inner = b.index(index(&[(i, 1)], -2));
+            let (zero, five) = (number(b, 0), number(b, 5));
+            let (low, high) = (b.compare(Compare::Ge, inner, zero), b.compare(Compare::Lt, inner, five));
+            let either = b.binary(Binary::Or, low, high);
+            let one = b.number(DType::F32, 1.0);
+            b.store_masked(x, inner, one, either);
+        }),
+        ("blocks of three, the last of which has fewer", Some(29), |b, x, _, i| {
+            blocks(b, x, i);
+        }),
+    ];
+
+    fn store(b: &mut Builder, x: Buf, at: Index) {
+        let one = b.number(DType::F32, 1.0);
+        b.store(x, at, one);
+    }
+
+    /// `x[3 i + k] = 1` for k below a count in scratch, which is `min(29 - 3 i, 3)`.
+    fn blocks(b: &mut Builder, x: Buf, i: Var) {
+        let count = b.buffer(DType::I32, Mode::Scratch(1));
+        let (start, all, three) = (b.index(index(&[(i, 3)], 0)), number(b, 29), number(b, 3));
+        let left = b.binary(Binary::Sub, all, start);
+        let here = b.binary(Binary::Min, left, three);
+        let here = b.cast(DType::I32, here);
+        b.store(count, 0, here);
+        let extent = Extent::Bounded { bound: Size::Const(3), buf: count, index: Index::default() };
+        b.loop_(LoopKind::Serial, extent, &[], |b, k, _| {
+            store(b, x, Index::from(start).plus(k, 1));
+            vec![]
+        });
+    }
+
+    #[test]
+    fn the_least_buffer_is_found() {
+        for (what, least, body) in CASES {
+            let mut b = Builder::new(what);
+            let x = b.buffer(DType::F32, Mode::Write);
+            let at = b.buffer(DType::I32, Mode::Read);
+            b.each(LoopKind::Serial, N, |b, i| body(b, x, at, i));
+            let kernel = b.finish();
+            assert_eq!(valid(&kernel), Ok(()), "{what}");
+            let fits = |n: i64| inside(&kernel, &[n, 10, 1], None).is_ok();
+            match least {
+                Some(n) => assert!(fits(*n) && !fits(n - 1), "{what}: {} {}", fits(*n), fits(n - 1)),
+                None => assert!(!fits(i64::MAX), "{what}"),
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_reach_as_far_as_their_matrix() {
+        // out[(row0 + r) * 20 + col0 + c] = tile[r * stride + c]
+        let mut b = Builder::new("tile");
+        let tile = b.buffer(DType::F32, Mode::Read);
+        let out = b.buffer(DType::F32, Mode::Write);
+        let args: Vec<Size> = (0..6).map(|_| b.size()).collect();
+        b.each(LoopKind::Serial, args[3], |b, r| {
+            b.each(LoopKind::Vector, args[4], |b, c| {
+                let terms = vec![(Atom::Var(r), Size::Arg(5)), (Atom::Var(c), Size::Const(1))];
+                let x = b.load(tile, Index { terms, ..Index::default() });
+                let row = b.index(Index { offset_args: vec![1], ..index(&[(r, 1)], 0) });
+                let at = Index { offset_args: vec![2], ..index(&[(c, 1)], 0) }.term(Atom::Reg(row), Size::Const(20));
+                b.store(out, at, x);
+            });
+        });
+        let kernel = b.finish();
+        let of = |rows, cols| Tile { batch: 1, rows, cols, whole_rows: false };
+        assert!(inside(&kernel, &[0, 300], Some(of(15, 20))).is_ok());
+        assert!(inside(&kernel, &[0, 299], Some(of(15, 20))).is_err());
+        assert!(inside(&kernel, &[0, 300], Some(of(16, 20))).is_err());
+        assert!(inside(&kernel, &[0, 300], Some(of(15, 21))).is_err());
+    }
+}

@@ -74,7 +74,7 @@ struct Verifier<'a> {
     loops: Vec<Option<i64>>,
     /// Numbers of the steps around this one.
     path: Vec<usize>,
-    /// In a loop that runs no iteration: only constants are looked at, which may be packed when the program is loaded.
+    /// In a loop that runs no iteration: only whole constants are looked at, which may be packed when the program is loaded.
     dead: bool,
 }
 
@@ -203,7 +203,7 @@ impl Verifier<'_> {
     /// Whether no step here touches a place.
     fn never(&self, place: &Place) -> bool {
         let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].class, Class::Constant(_));
-        self.dead && !place.buffers().any(constant)
+        self.dead && !(place.strides.is_empty() && place.buffers().any(constant))
     }
 
     /// The bytes `from..to` of a place, counted from its start, are in its buffers, and elements of `size` bytes are aligned.

@@ -16,7 +16,7 @@ use super::strided::{self, Text};
 use crate::cuda::turn::{self, turn};
 use crate::cuda::{self, Arg, Attention, Few, Radix, Routine, Running};
 use crate::grid::places::aligned;
-use crate::grid::{self, Buf, Given, Limits, Space};
+use crate::grid::{self, Buf, Limits, Space};
 use crate::host::Host;
 use crate::library;
 use compiler::loops::{self, Kernel, Reg, Stmt};

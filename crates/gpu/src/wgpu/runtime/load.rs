@@ -11,7 +11,7 @@ use super::product;
 use super::roots::Roots;
 use super::rows::Rows;
 use crate::grid::places::aligned;
-use crate::grid::{self, Given, Space};
+use crate::grid::{self, Space};
 use crate::host::Host;
 use crate::library;
 use crate::wgpu::{Text, print};
