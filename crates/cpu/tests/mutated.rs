@@ -44,14 +44,14 @@ const PRODUCTS: [&str; 3] = [
 ];
 
 /// Programs of many kinds: every row of the table of ops, random graphs, products with kernels around them.
-fn corpus(cpu: &Cpu) -> Vec<(String, Program)> {
+fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
     let compile = |g: &Graph| {
         let donate = (0..g.inputs().len().min(g.outputs().len())).map(|i| (i, i)).collect();
         compiler::compile(g, cpu, &Options { donate, ..Options::default() })
     };
     let mut all: Vec<(String, Graph)> = oracle::rows::all().into_iter().map(|r| (r.name, r.graph)).collect();
     let shapes = oracle::random::Options { max_numel: 400, ..oracle::random::Options::ANY };
-    all.extend((0..150).map(|k| (format!("random {k}"), oracle::random::sample(k, &shapes).graph)));
+    all.extend((0..graphs).map(|k| (format!("random {k}"), oracle::random::sample(k, &shapes).graph)));
     all.extend(PRODUCTS.iter().map(|text| ("product".to_string(), ir::text::parse(text).expect(text))));
     let (mut compiled, mut unproved) = (Vec::new(), Vec::new());
     for (name, graph) in all {
@@ -72,7 +72,7 @@ fn corpus(cpu: &Cpu) -> Vec<(String, Program)> {
 fn what_the_compiler_saves_is_verified() {
     let cpu = Cpu::new(1);
     let mut kinds = [0; 7];
-    for (name, program) in corpus(&cpu) {
+    for (name, program) in corpus(&cpu, 300 * rounds() as u64) {
         let read = Program::from_bytes(&program.to_bytes().unwrap()).unwrap();
         assert_eq!(read.verify().unwrap_or_else(|e| panic!("{name}: {e}\n{program}")), program, "{name}");
         count(&program.steps, &mut kinds);
@@ -118,7 +118,7 @@ fn changed_programs_are_refused_or_stay_inside() {
     println!("seed {seed}");
     let mut r = Rng::new(seed);
     let cpus = [Cpu::new(1), Cpu::new(2), Cpu::with_target(1, None)];
-    let corpus = corpus(&cpus[0]);
+    let corpus = corpus(&cpus[0], 150);
     let bytes: Vec<Vec<u8>> = corpus.iter().map(|(_, p)| p.to_bytes().unwrap()).collect();
     let mut tally = Tally::default();
     for k in 0..1500 * rounds() {
