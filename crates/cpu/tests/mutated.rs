@@ -272,7 +272,7 @@ fn changed(program: &Program, r: &mut Rng) -> Parts {
         match r.below(8) {
             0 => header(&mut p, r),
             _ => {
-                let (count, level) = (p.buffers.len(), p.levels);
+                let (count, level) = (p.buffers.len(), p.levels.min(8));
                 steps(&mut p.steps, (count, level), r);
             }
         }
