@@ -31,7 +31,7 @@ typedef struct loom_program loom_program;
 typedef enum loom_status {
   LOOM_OK = 0,
   LOOM_ERR_ARGUMENT, /* a null or misaligned pointer, an index beyond the last, too little memory given */
-  LOOM_ERR_FILE,     /* no file, no program, a damaged one, or one of another version */
+  LOOM_ERR_FILE,     /* no file, no program, a damaged one, one of another version, or one that might leave its memory */
   LOOM_ERR_MEMORY,   /* the system has no more memory */
   LOOM_ERR_RUN       /* the run failed; the message says where */
 } loom_status;

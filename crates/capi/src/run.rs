@@ -18,7 +18,7 @@ pub struct Loaded {
 }
 
 fn load(bytes: &[u8], threads: u32) -> Result<Box<Loaded>, Failure> {
-    let program = Program::from_bytes(bytes)?;
+    let program = Program::from_bytes(bytes)?.verify()?;
     if !program.donated.is_empty() {
         return Err(Failure(Status::File, "the program changes its inputs; compile it without donation".into()));
     }

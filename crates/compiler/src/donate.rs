@@ -6,11 +6,11 @@
 use crate::backend::Backend;
 use crate::loops::Buf;
 use crate::overwrite::{may_overwrite, tile_may_overwrite};
-use crate::program::{BufferId, Class, KernelArg, Place, Program, Step};
+use crate::program::{BufferId, Class, KernelArg, Parts, Place, Step};
 use rustc_hash::FxHashMap;
 
 /// Of the (input, output) pairs asked for, those that are safe.
-pub(crate) fn donations(program: &Program, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
+pub(crate) fn donations(program: &Parts, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
     if asked.is_empty() {
         return Vec::new();
     }
@@ -28,7 +28,7 @@ struct Uses {
 }
 
 impl Uses {
-    fn of(program: &Program) -> Uses {
+    fn of(program: &Parts) -> Uses {
         let (mut inputs, mut outputs) = (FxHashMap::default(), FxHashMap::default());
         for (i, b) in program.buffers.iter().enumerate() {
             match b.class {
@@ -53,7 +53,7 @@ impl Uses {
     }
 }
 
-fn safe(program: &Program, uses: &Uses, input: usize, output: usize, backend: &dyn Backend) -> bool {
+fn safe(program: &Parts, uses: &Uses, input: usize, output: usize, backend: &dyn Backend) -> bool {
     let (Some(&from), Some(&to)) = (uses.inputs.get(&input), uses.outputs.get(&output)) else { return false };
     if program.inputs[input] != program.outputs[output] {
         return false;

@@ -19,6 +19,7 @@ mod serial;
 mod steps;
 mod strided;
 pub mod target;
+mod verify;
 
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
 pub use communicator::{Communicator, DeviceCommunicator, Talking};
@@ -26,11 +27,11 @@ pub use explain::{Explanation, Note};
 pub use fence::{Fence, Pending, Reading};
 pub use passes::Pass;
 pub use plan::ALIGN;
-pub use program::Program;
+pub use program::{Program, UncheckedProgram};
 pub use target::Target;
 
 use ir::{Graph, Type};
-use program::{Class, Place};
+use program::{Class, Parts, Place};
 
 /// What can go wrong while compiling or running.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -68,6 +69,9 @@ pub enum Error {
     /// Who asked for the run wants it no more ([`interrupt`]). Its outputs, and inputs donated to them, are half written.
     #[error("the run was interrupted between two of its steps; call it again for a result")]
     Interrupted,
+    /// A buffer is written while something else reads or writes it.
+    #[error("{0}; a buffer that is written is used by nothing else meanwhile")]
+    InUse(String),
     /// A saved program can't be used.
     #[error("a saved program: {0}")]
     Program(String),
@@ -147,9 +151,12 @@ fn compile_with(
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;
     let mut program =
-        Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
+        Parts { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
     made_there::join(&mut program, &options.donate, backend);
     plan::plan(&mut program);
     program.donated = donate::donations(&program, &options.donate, backend);
+    let program = Program::compiled(program);
+    #[cfg(debug_assertions)]
+    verify::verify(&program)?;
     Ok((program, lowering.explanation.unwrap_or_default()))
 }

@@ -5,11 +5,11 @@
 //! result's buffer: zeros that a gradient is scattered into are written once.
 
 use crate::backend::Backend;
-use crate::program::{BufferId, Class, KernelArg, Place, Program, Slot, Step};
+use crate::program::{BufferId, Class, KernelArg, Parts, Place, Slot, Step};
 
 /// Joins operands with the results that take their places. Outputs that may replace an input (`replaced`) stay as they are: they
 /// can be written late only.
-pub(crate) fn join(program: &mut Program, replaced: &[(usize, usize)], backend: &dyn Backend) {
+pub(crate) fn join(program: &mut Parts, replaced: &[(usize, usize)], backend: &dyn Backend) {
     for at in 0..program.steps.len() {
         if let Some((from, to)) = pair(program, at, replaced, backend) {
             program.steps[..=at].iter_mut().for_each(|step| rename(step, from, to));
@@ -19,7 +19,7 @@ pub(crate) fn join(program: &mut Program, replaced: &[(usize, usize)], backend: 
 
 /// Operand and result of a step that may be one buffer.
 fn pair(
-    program: &Program,
+    program: &Parts,
     at: usize,
     replaced: &[(usize, usize)],
     backend: &dyn Backend,

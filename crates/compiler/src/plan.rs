@@ -1,14 +1,14 @@
 //! Memory planning: lifetimes and places in the arena.
 
 use crate::donate::overwrites;
-use crate::program::{BufferId, Class, Program, Slot, Step};
+use crate::program::{BufferId, Class, Parts, Slot, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
 pub const ALIGN: usize = 64;
 
 /// Gives every activation a place in the arena such that buffers alive together don't overlap.
-pub(crate) fn plan(program: &mut Program) {
+pub(crate) fn plan(program: &mut Parts) {
     for (i, step) in program.steps.iter().enumerate() {
         step.places(&mut |p, _| {
             for b in p.buffers() {
@@ -52,7 +52,7 @@ pub(crate) fn plan(program: &mut Program) {
 }
 
 /// Buffers that a step may write over one of its operands, which nobody reads afterwards: result → operand.
-fn reused(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
+fn reused(program: &Parts, life: &Lifetimes) -> BTreeMap<usize, usize> {
     let mut reused = BTreeMap::new();
     for (at, step) in &life.kernels {
         let (mut read, mut written, mut given) = (Vec::new(), Vec::new(), Vec::new());

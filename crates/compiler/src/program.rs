@@ -175,6 +175,7 @@ pub enum Trip {
     /// As long as the bool that the steps compute before each iteration is true.
     While {
         /// What runs before each iteration.
+        #[serde(deserialize_with = "crate::serial::nested")]
         test: Vec<Step>,
         /// Where the answer is.
         flag: Place,
@@ -191,6 +192,7 @@ pub struct LoopStep {
     /// From the last index to the first. Alternating slots still follow the iteration's number.
     pub reverse: bool,
     /// One iteration.
+    #[serde(deserialize_with = "crate::serial::nested")]
     pub body: Vec<Step>,
     /// Copies after the loop from alternating slots, whose final role depends on the trip count.
     pub after: Vec<(Place, Place, usize)>,
@@ -254,13 +256,14 @@ pub enum Step {
         /// The choice.
         index: Place,
         /// The lists.
+        #[serde(deserialize_with = "crate::serial::nested")]
         branches: Vec<Vec<Step>>,
     },
 }
 
-/// Steps over buffers.
+/// What a program is made of. Anyone may put one together, so no device runs it: [`UncheckedProgram`] makes a program of it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Program {
+pub struct Parts {
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Types of the inputs.
@@ -275,6 +278,63 @@ pub struct Program {
     pub levels: usize,
     /// (input, output) pairs that may be bound to one buffer.
     pub donated: Vec<(usize, usize)>,
+}
+
+/// Steps over buffers, each access of which is inside its buffer: [`crate::compile`] writes such programs, and
+/// [`UncheckedProgram::verify`] proves it of others. Its parts can be read and not changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program(Parts);
+
+impl std::ops::Deref for Program {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl Program {
+    /// What [`crate::compile`] made.
+    pub(crate) fn compiled(parts: Parts) -> Program {
+        Program(parts)
+    }
+
+    /// Its parts, to make another program of.
+    pub fn into_parts(self) -> Parts {
+        self.0
+    }
+}
+
+/// A program that was read from bytes or put together by hand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UncheckedProgram(Parts);
+
+impl UncheckedProgram {
+    /// A program of these parts.
+    pub fn new(parts: Parts) -> UncheckedProgram {
+        UncheckedProgram(parts)
+    }
+
+    /// What it is made of.
+    pub fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    /// The program, if every access of every step can be shown to be inside its buffer, whatever the inputs are. Otherwise the error names
+    /// the step and the buffer.
+    pub fn verify(self) -> crate::Result<Program> {
+        crate::verify::verify(&self.0)?;
+        Ok(Program(self.0))
+    }
+
+    /// The program as it is.
+    ///
+    /// # Safety
+    /// The parts come from [`crate::compile`], unchanged but for steps that access nothing outside of their buffers: a run trusts every offset,
+    /// length and index in them.
+    pub unsafe fn trust(self) -> Program {
+        Program(self.0)
+    }
 }
 
 impl Step {

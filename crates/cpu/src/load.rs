@@ -95,6 +95,8 @@ pub(crate) struct Loaded {
     pub(crate) steps: Vec<Ready>,
     /// The step before which the result of each collective must be there; none for what is not worth starting ahead.
     pub(crate) needed: Vec<Option<usize>>,
+    /// For each input the output that it may be one memory with, as far as any is.
+    donated: Vec<Option<usize>>,
     constants: Vec<Option<HostBuffer>>,
     /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker,
     /// then the addresses of the buffers.
@@ -132,16 +134,30 @@ impl Loaded {
                 _ => None,
             });
         }
-        let gemm_at = program.arena.next_multiple_of(ALIGN);
-        let scratch_at = gemm_at + needs.gemm.next_multiple_of(ALIGN);
-        let scratch_each = needs.kernel.next_multiple_of(ALIGN);
-        let bases_at = scratch_at + scratch_each * cpu.pool.threads();
-        let arena_bytes = bases_at + (program.buffers.len() * size_of::<*mut u8>()).next_multiple_of(ALIGN);
+        let mut donated = Vec::new();
+        for &(i, o) in &program.donated {
+            donated.resize(donated.len().max(i + 1), None);
+            donated[i] = Some(o);
+        }
+        let up = |n: usize| n.checked_next_multiple_of(ALIGN);
+        let scratch_each = up(needs.kernel);
+        let places = || {
+            let gemm_at = up(program.arena)?;
+            let scratch_at = gemm_at.checked_add(up(needs.gemm)?)?;
+            let bases_at = scratch_at.checked_add(scratch_each?.checked_mul(cpu.pool.threads())?)?;
+            let bases = up(program.buffers.len().checked_mul(size_of::<*mut u8>())?)?;
+            Some((gemm_at, scratch_at, bases_at, bases_at.checked_add(bases)?))
+        };
+        let hint = "; smaller shapes need less";
+        let too_large = || Error::OutOfMemory { bytes: usize::MAX, hint };
+        let (gemm_at, scratch_at, bases_at, arena_bytes) = places().ok_or_else(too_large)?;
+        let scratch_each = scratch_each.ok_or_else(too_large)?;
         Ok(Loaded {
             program,
             pool: cpu.pool.clone(),
             steps,
             needed,
+            donated,
             constants,
             arena_bytes,
             gemm_at,
@@ -196,7 +212,18 @@ impl Executable for Loaded {
         if self.steps.get(steps.clone()).is_none() {
             return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
         }
-        // SAFETY: size and alignment were checked, and the arena is borrowed for this call alone.
+        let (start, end) = (memory.addr(), memory.addr() + arena.bytes());
+        for (what, list) in [("input", &bindings.inputs), ("output", &bindings.outputs)] {
+            for (i, b) in list.iter().enumerate() {
+                let at = host(&**b)?.addr();
+                if at < end && start < at.saturating_add(b.bytes()) && b.bytes() > 0 {
+                    return Err(Error::Bindings(format!(
+                        "{what} {i} lies in the arena; give the run an arena of its own"
+                    )));
+                }
+            }
+        }
+        // SAFETY: size and alignment were checked, the arena is borrowed for this call alone, and no input or output lies in it.
         unsafe { self.run_at(bindings, memory, steps, None) }
     }
 
@@ -232,15 +259,15 @@ impl Loaded {
         steps: Range<usize>,
         timer: Option<&execute::Timer>,
     ) -> Result<()> {
-        bindings.check(&self.program)?;
+        let uses = Uses::begin(bindings, self)?;
         // SAFETY: the table's place in the arena, by the caller's promise; addresses are whole words there.
         let bases = unsafe {
             std::slice::from_raw_parts_mut(memory.add(self.bases_at).cast::<*mut u8>(), self.program.buffers.len())
         };
         for (i, b) in self.program.buffers.iter().enumerate() {
             bases[i] = match &b.class {
-                Class::Input(n) => host(&*bindings.inputs[*n])?,
-                Class::Output(n) => host(&*bindings.outputs[*n])?,
+                Class::Input(n) => uses.input(*n).as_ptr(),
+                Class::Output(n) => uses.output(*n).as_ptr(),
                 Class::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
                 // SAFETY: the planner keeps offsets inside the arena.
                 Class::Activation => unsafe { memory.add(b.offset) },
@@ -249,6 +276,139 @@ impl Loaded {
         let _denormals = self.pool.denormals().here();
         execute::run(self, &Arena { memory, bases }, steps, timer)
     }
+}
+
+/// The inputs and outputs of a run: while it lasts nothing else writes them, and nothing else uses its outputs.
+///
+/// A buffer that only these bindings have needs no note of that: they are borrowed for the run, so that nobody else can come by it. It saves most
+/// of what starting a small program costs.
+struct Uses<'a> {
+    bindings: &'a Bindings,
+    loaded: &'a Loaded,
+    /// How many of each are seen to.
+    inputs: usize,
+    outputs: usize,
+    /// Bits of the first ones that nobody else has.
+    own_inputs: u64,
+    own_outputs: u64,
+    /// Whether any is noted.
+    noted: bool,
+}
+
+/// Whether an `Arc` is the only one.
+#[inline]
+fn alone(b: &Arc<dyn DeviceBuffer>) -> bool {
+    let alone = Arc::weak_count(b) == 0 && Arc::strong_count(b) == 1;
+    // What others did with it before they gave it up is over.
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+    alone
+}
+
+#[inline]
+fn bit(bits: u64, i: usize) -> bool {
+    i < 64 && bits >> i & 1 == 1
+}
+
+impl<'a> Uses<'a> {
+    #[inline]
+    fn begin(bindings: &'a mut Bindings, loaded: &'a Loaded) -> Result<Uses<'a>> {
+        let (bindings, program) = (&*bindings, &loaded.program);
+        if bindings.inputs.len() != program.inputs.len() || bindings.outputs.len() != program.outputs.len() {
+            bindings.check(program)?;
+        }
+        let (own_inputs, own_outputs) = (0, 0);
+        let mut uses = Uses { bindings, loaded, inputs: 0, outputs: 0, own_inputs, own_outputs, noted: false };
+        for (i, b) in bindings.outputs.iter().enumerate() {
+            let own = fits(b, &program.outputs[i], bindings, program)?;
+            if i < 64 && alone(b) {
+                uses.own_outputs |= 1 << i;
+            } else {
+                uses.write_begins(i, own)?;
+            }
+            uses.outputs = i + 1;
+        }
+        for (i, b) in bindings.inputs.iter().enumerate() {
+            let own = fits(b, &program.inputs[i], bindings, program)?;
+            if i < 64 && alone(b) {
+                uses.own_inputs |= 1 << i;
+            } else {
+                uses.read_begins(i, own)?;
+            }
+            uses.inputs = i + 1;
+        }
+        Ok(uses)
+    }
+
+    fn write_begins(&mut self, i: usize, b: &HostBuffer) -> Result<()> {
+        if !b.write_begins() {
+            return Err(Error::InUse(format!("output {i} is used by another run, read or write, or is bound twice")));
+        }
+        self.noted = true;
+        Ok(())
+    }
+
+    fn read_begins(&mut self, i: usize, b: &HostBuffer) -> Result<()> {
+        if !self.is_donated(i) && !b.read_begins() {
+            let what = "is written by another run or write, or is bound to an output too";
+            return Err(Error::InUse(format!("input {i} {what}")));
+        }
+        self.noted = true;
+        Ok(())
+    }
+
+    /// Whether an input is the memory of the output that it is donated to.
+    fn is_donated(&self, input: usize) -> bool {
+        let same = |o: usize| {
+            let (from, to) = (&self.bindings.inputs[input], &self.bindings.outputs[o]);
+            std::ptr::addr_eq(Arc::as_ptr(from), Arc::as_ptr(to))
+        };
+        self.loaded.donated.get(input).copied().flatten().is_some_and(same)
+    }
+
+    fn end(&self) {
+        for i in (0..self.inputs).filter(|i| !bit(self.own_inputs, *i) && !self.is_donated(*i)) {
+            self.input(i).read_ends();
+        }
+        for o in (0..self.outputs).filter(|o| !bit(self.own_outputs, *o)) {
+            self.output(o).write_ends();
+        }
+    }
+
+    /// An input of a run that has begun.
+    #[inline]
+    fn input(&self, i: usize) -> &HostBuffer {
+        // SAFETY: `begin` found it to be one of ours, and the bindings are borrowed since.
+        unsafe { &*Arc::as_ptr(&self.bindings.inputs[i]).cast::<HostBuffer>() }
+    }
+
+    /// An output of a run that has begun.
+    #[inline]
+    fn output(&self, i: usize) -> &HostBuffer {
+        // SAFETY: as above.
+        unsafe { &*Arc::as_ptr(&self.bindings.outputs[i]).cast::<HostBuffer>() }
+    }
+}
+
+impl Drop for Uses<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.noted {
+            self.end();
+        }
+    }
+}
+
+/// A buffer of ours that has room for a type.
+#[inline]
+fn fits<'b>(b: &'b Arc<dyn DeviceBuffer>, ty: &Type, bindings: &Bindings, program: &Program) -> Result<&'b HostBuffer> {
+    let Some(own) = b.as_any().downcast_ref::<HostBuffer>() else {
+        return Err(Error::Bindings("a buffer of another device".into()));
+    };
+    if DeviceBuffer::bytes(own) < ty.bytes() {
+        // Says which.
+        bindings.check(program)?;
+    }
+    Ok(own)
 }
 
 /// Where a buffer of ours is.
@@ -287,10 +447,10 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             let scratch = args
                 .iter()
                 .map(|a| match a {
-                    KernelArg::Scratch(n) => n.next_multiple_of(ALIGN),
+                    KernelArg::Scratch(n) => n.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX),
                     KernelArg::Place(_) => 0,
                 })
-                .sum();
+                .fold(0, usize::saturating_add);
             needs.kernel = needs.kernel.max(scratch);
             let (code, sizes) = if needs.general {
                 let (kernel, sizes) = crate::general::general(kernel);

@@ -5,20 +5,29 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A zeroed block of host memory, aligned to 64 bytes; or a part of memory that something else owns.
+///
+/// Reads, writes and runs note for how long they use it. What would write it while something else uses it, or read it while something
+/// writes it, is refused with [`Error::InUse`].
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// How many read it now, or [`WRITTEN`].
+    users: AtomicU32,
     /// Where our own block begins; `ptr` is the first aligned address in it.
     block: *mut u8,
     /// Keeps memory that isn't ours alive; without it the block is ours to free.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: the block is owned; who may read and write it when is the business of those who run programs.
+/// In place of a number of readers: something writes.
+const WRITTEN: u32 = 1 << 31;
+
+// SAFETY: the block is owned, or used by the promise of `from_raw` and `part`.
 unsafe impl Send for HostBuffer {}
-// SAFETY: as above; shared access goes through raw pointers under the contract of `DeviceBuffer` and `Executable::run`.
+// SAFETY: as above; what uses the memory through a shared buffer holds `users`.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
@@ -31,16 +40,20 @@ impl HostBuffer {
         let ptr = NonNull::new(block.wrapping_add(block.align_offset(ALIGN))).filter(|_| !block.is_null());
         let ptr = ptr.ok_or_else(fail)?;
         large_pages(ptr.as_ptr(), bytes);
-        Ok(HostBuffer { ptr, bytes, block, owner: None })
+        Ok(HostBuffer { ptr, bytes, users: AtomicU32::new(0), block, owner: None })
     }
 
     /// A part of a block, which it keeps alive: how several values share one arena.
-    pub fn part(of: &Arc<HostBuffer>, offset: usize, bytes: usize) -> Result<HostBuffer> {
+    ///
+    /// # Safety
+    /// A buffer doesn't know who uses the block, or parts that overlap it: whoever has them writes none of its bytes while it is used, and
+    /// uses none while it is written.
+    pub unsafe fn part(of: &Arc<HostBuffer>, offset: usize, bytes: usize) -> Result<HostBuffer> {
         check(offset, bytes, of.bytes)?;
         // SAFETY: the range was checked to lie inside the block.
         let ptr = unsafe { of.ptr.add(offset) };
         let owner: Arc<dyn Any + Send + Sync> = of.clone();
-        Ok(HostBuffer { ptr, bytes, block: std::ptr::null_mut(), owner: Some(owner) })
+        Ok(HostBuffer { ptr, bytes, users: AtomicU32::new(0), block: std::ptr::null_mut(), owner: Some(owner) })
     }
 
     /// Memory of someone else, which lives as long as `owner`.
@@ -49,7 +62,7 @@ impl HostBuffer {
     /// `ptr` is good for reading and writing `bytes` bytes, initialised, until `owner` is dropped, and nothing but buffers
     /// made from it uses that memory. It is aligned to the elements that it holds, and to 64 bytes if it is an arena.
     pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
-        HostBuffer { ptr, bytes, block: std::ptr::null_mut(), owner: Some(owner) }
+        HostBuffer { ptr, bytes, users: AtomicU32::new(0), block: std::ptr::null_mut(), owner: Some(owner) }
     }
 
     /// Points to other memory of someone else; gives back what it owned.
@@ -68,6 +81,34 @@ impl HostBuffer {
     /// The address.
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
+    }
+
+    /// Begins to read it; until [`HostBuffer::read_ends`] nothing writes it.
+    #[inline]
+    pub(crate) fn read_begins(&self) -> bool {
+        let before = self.users.fetch_add(1, Ordering::Acquire);
+        if before < WRITTEN - 1 {
+            return true;
+        }
+        self.users.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    #[inline]
+    pub(crate) fn read_ends(&self) {
+        self.users.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Begins to write it; until [`HostBuffer::write_ends`] nothing else uses it.
+    #[inline]
+    pub(crate) fn write_begins(&self) -> bool {
+        self.users.compare_exchange(0, WRITTEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn write_ends(&self) {
+        // Readers that were refused meanwhile may not have taken themselves off yet.
+        self.users.fetch_sub(WRITTEN, Ordering::Release);
     }
 }
 
@@ -121,15 +162,23 @@ impl DeviceBuffer for HostBuffer {
 
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         check(offset, from.len(), self.bytes)?;
-        // SAFETY: the range was checked, and the caller has sole use of it.
+        if !self.write_begins() {
+            return Err(Error::InUse("a buffer is written while something else uses it".into()));
+        }
+        // SAFETY: the range was checked, and nothing else uses the buffer; nobody has a slice of its memory, so `from` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr().add(offset), from.len()) };
+        self.write_ends();
         Ok(())
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         check(offset, to.len(), self.bytes)?;
-        // SAFETY: the range was checked, and nobody writes it meanwhile.
+        if !self.read_begins() {
+            return Err(Error::InUse("a buffer is read while something writes it".into()));
+        }
+        // SAFETY: the range was checked, and nothing writes the buffer meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+        self.read_ends();
         Ok(())
     }
 
@@ -171,8 +220,10 @@ mod tests {
     #[test]
     fn parts_keep_their_block_and_other_memory_its_owner() {
         let whole = Arc::new(HostBuffer::new(256).unwrap());
-        let part = HostBuffer::part(&whole, 64, 128).unwrap();
-        assert!(HostBuffer::part(&whole, 192, 65).is_err());
+        // SAFETY: nobody else uses the block.
+        let part = unsafe { HostBuffer::part(&whole, 64, 128).unwrap() };
+        // SAFETY: as above.
+        assert!(unsafe { HostBuffer::part(&whole, 192, 65) }.is_err());
         drop(whole);
         part.write(127, &[3]).unwrap();
 

@@ -68,7 +68,8 @@ fn arenas_that_do_not_fit_are_refused() {
     let small = text(exe.run_in(&mut b, &mut arena(needed - 1, 0), 0..1));
     assert!(small.contains(&format!("needs {needed} bytes")), "{small}");
     let block = Arc::new(arena(needed + ALIGN, 0));
-    let mut skewed = HostBuffer::part(&block, 8, needed).unwrap();
+    // SAFETY: nothing else uses the block.
+    let mut skewed = unsafe { HostBuffer::part(&block, 8, needed).unwrap() };
     assert!(text(exe.run_in(&mut b, &mut skewed, 0..1)).contains("multiple of 64"));
     let steps = exe.program().steps.len();
     for bad in [steps..steps + 1, 1..0, 0..usize::MAX] {
@@ -76,4 +77,26 @@ fn arenas_that_do_not_fit_are_refused() {
     }
     b.inputs.pop();
     assert!(exe.run_in(&mut b, &mut arena(needed, 0), 0..1).is_err());
+}
+
+#[test]
+fn outputs_in_the_arena_are_refused() {
+    let graph = graph();
+    let cpu = Cpu::new(1);
+    let exe = load(&cpu, &graph, true);
+    let mut b = bindings(&cpu, &*exe, &[]);
+    let (needed, out) = (exe.arena_bytes(), exe.program().outputs[0].bytes());
+    let block = Arc::new(arena(needed + out, 0));
+    let steps = 0..exe.program().steps.len();
+    for at in [0, needed - ALIGN, needed] {
+        // SAFETY: a run that is given both is refused if they overlap, and nothing else uses the block.
+        let (mut own, part) =
+            unsafe { (HostBuffer::part(&block, 0, needed).unwrap(), HostBuffer::part(&block, at, out).unwrap()) };
+        b.outputs[0] = Arc::new(part);
+        let r = exe.run_in(&mut b, &mut own, steps.clone());
+        match at == needed {
+            true => r.unwrap(),
+            false => assert!(r.unwrap_err().to_string().contains("output 0 lies in the arena")),
+        }
+    }
 }

@@ -7,49 +7,13 @@
 mod harness;
 
 use compiler::{ALIGN, Bindings, DeviceBuffer};
+use cpu::Cpu;
 use cpu::codegen::Target;
-use cpu::{Cpu, HostBuffer};
+use harness::guarded::{Side, guarded};
 use harness::{Random, close, load, read, run, same};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Op, Shape, Type, Unary, interp};
-use std::ptr::NonNull;
 use std::sync::Arc;
-
-/// Memory with a page behind it that nobody may touch.
-struct Guarded {
-    map: *mut libc::c_void,
-    bytes: usize,
-}
-
-// SAFETY: the memory is owned, and used through buffers alone.
-unsafe impl Send for Guarded {}
-// SAFETY: as above.
-unsafe impl Sync for Guarded {}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `guarded` with this size.
-        unsafe { libc::munmap(self.map, self.bytes) };
-    }
-}
-
-/// A buffer that ends at the end of memory, up to the alignment; each byte of it is `fill`.
-fn guarded(bytes: usize, align: usize, fill: u8) -> HostBuffer {
-    // SAFETY: a private mapping of our own, the last page of which is taken away; the buffer keeps it alive.
-    unsafe {
-        let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
-        let room = bytes.next_multiple_of(page);
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let map = libc::mmap(std::ptr::null_mut(), room + page, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
-        assert_ne!(map, libc::MAP_FAILED, "no memory");
-        let owner = Arc::new(Guarded { map, bytes: room + page });
-        let all = map.cast::<u8>();
-        assert_eq!(libc::mprotect(all.add(room).cast(), page, libc::PROT_NONE), 0);
-        let at = all.add((room - bytes) / align * align);
-        std::ptr::write_bytes(at, fill, bytes);
-        HostBuffer::from_raw(NonNull::new(at).unwrap(), bytes, owner)
-    }
-}
 
 /// Backends of each instruction set, on several thread counts.
 fn backends() -> Vec<Vec<Cpu>> {
@@ -68,13 +32,14 @@ fn check(what: &str, graph: &Graph, backends: &[Vec<Cpu>], r: &mut Random, toler
         for (i, cpu) in cpus.iter().enumerate() {
             let exe = load(cpu, graph, true);
             let program = exe.program();
-            let make = |t: &Type| Arc::new(guarded(t.bytes(), t.dtype.size(), 0xff)) as Arc<dyn DeviceBuffer>;
+            let make =
+                |t: &Type| Arc::new(guarded(t.bytes(), t.dtype.size(), 0xff, Side::End)) as Arc<dyn DeviceBuffer>;
             let mut b = Bindings {
                 inputs: program.inputs.iter().map(make).collect(),
                 outputs: program.outputs.iter().map(make).collect(),
             };
             b.inputs.iter().zip(&x).for_each(|(to, x)| to.write(0, x.bytes()).unwrap());
-            let mut arena = guarded(exe.arena_bytes(), ALIGN, 0xff);
+            let mut arena = guarded(exe.arena_bytes(), ALIGN, 0xff, Side::End);
             exe.run_in(&mut b, &mut arena, 0..program.steps.len()).unwrap();
             same(&format!("{what}, backend {i}"), &read(&*exe, &b), &usual);
         }

@@ -5,7 +5,7 @@ mod grids;
 
 use compiler::program::{Class, Factor, KernelArg, Matmul, Place, Program, Slot, Step};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Given, Launch, Limits, View};
+use gpu::grid::{self, Launch, Limits, View};
 use gpu::library::{Means, expand, takes};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
@@ -68,7 +68,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     for step in &program.steps {
         match step {
             Step::Kernel { kernel, args, .. } => {
-                let given = Given::of(program, kernel, args, 256);
+                let given = grid::given(program, kernel, args, 256);
                 let g = grid::lower(kernel, limits, &given).map_err(|e| e.to_string())?;
                 grid::verify(&g).map_err(|e| format!("{e}\n{g}"))?;
                 let place = |a: &KernelArg| match a {

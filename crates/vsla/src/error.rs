@@ -232,6 +232,7 @@ impl From<compiler::Error> for Error {
             compiler::Error::Bindings(e) => Error::InvalidArg(e),
             compiler::Error::Backend(e) => Error::Backend(e),
             e @ compiler::Error::Interrupted => Error::Backend(e.to_string()),
+            e @ compiler::Error::InUse(_) => Error::InvalidArg(e.to_string()),
             compiler::Error::Internal(e) | compiler::Error::Program(e) => Error::PlanningFailed(e),
         }
     }

@@ -176,7 +176,8 @@ impl SharedArena {
         if memory.bytes() < needed {
             return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", memory.bytes())));
         }
-        let part = |p: &Placed| HostBuffer::part(&memory.0, p.offset, p.bytes);
+        // SAFETY: what lives together has places that don't overlap, and the stages run one after the other.
+        let part = |p: &Placed| unsafe { HostBuffer::part(&memory.0, p.offset, p.bytes) };
         let mut bound = Vec::with_capacity(self.stages.len());
         for (k, plan) in self.stages.iter().enumerate() {
             let run = self.placed.iter().find(|p| p.holds == Holds::Run(k));

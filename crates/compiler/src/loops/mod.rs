@@ -22,9 +22,11 @@
 
 mod build;
 mod eval;
+pub mod facts;
 mod hoist;
 pub mod lanes;
 mod print;
+pub mod range;
 mod verify;
 
 pub use build::{Block, Builder};
@@ -169,6 +171,7 @@ pub struct Loop {
     /// Values carried from one iteration to the next.
     pub carried: Vec<Carried>,
     /// Statements of one iteration.
+    #[serde(deserialize_with = "crate::serial::nested")]
     pub body: Vec<Stmt>,
 }
 

@@ -1,6 +1,9 @@
 //! Runs graphs on the CPU and compares results.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+#[cfg(unix)]
+pub mod guarded;
+
 use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
 use ir::{DType, Graph, Literal, Scalar, Type};

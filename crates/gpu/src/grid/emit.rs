@@ -2,13 +2,13 @@
 
 mod lane;
 
-use super::facts::Facts;
-use super::range::Range;
 use super::rows::{Held, without_unread};
 use super::shape::Shape;
 use super::sync::{Pending, Touch, touches};
 use super::turns::Turn;
 use super::{Access, Carried, Count, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
+use compiler::loops::facts::Facts;
+use compiler::loops::range::Range;
 use compiler::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, Compare, DType, Scalar};
 use smallvec::{SmallVec, smallvec};

@@ -1,10 +1,10 @@
 //! Loops → grid.
 
 use super::emit::Emit;
-use super::facts::Facts;
 use super::shape::choose;
 use super::{Given, Kernel, Limits, Space, Stmt};
 use compiler::loops;
+use compiler::loops::facts::Facts;
 use ir::DType;
 
 /// Why a kernel has no grid.

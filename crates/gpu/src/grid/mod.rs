@@ -27,13 +27,11 @@
 
 mod emit;
 pub mod eval;
-mod facts;
 mod given;
 mod limits;
 mod lower;
 pub(crate) mod places;
 mod print;
-mod range;
 mod reduce;
 mod rows;
 mod shape;
@@ -43,8 +41,9 @@ mod sync;
 mod turns;
 mod verify;
 
+pub use compiler::loops::facts::Given;
 pub use eval::{EvalError, Launch, View, eval};
-pub use given::Given;
+pub use given::given;
 pub use limits::Limits;
 pub use lower::{LowerError, lower};
 pub use stays::{Stays, stays};

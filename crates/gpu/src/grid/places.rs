@@ -63,7 +63,8 @@ fn overlap(program: &Program, a: BufferId, b: BufferId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use compiler::program::Buffer;
+    use compiler::UncheckedProgram;
+    use compiler::program::{Buffer, Parts};
     use ir::{DType, Type};
     use smallvec::smallvec;
 
@@ -78,7 +79,7 @@ mod tests {
             buffer(Class::Activation, 64),
             buffer(Class::Activation, 64),
         ];
-        Program {
+        let parts = Parts {
             buffers,
             inputs: vec![ty.clone()],
             outputs: vec![ty.clone(), ty],
@@ -86,7 +87,8 @@ mod tests {
             arena: 128,
             levels: 1,
             donated: vec![(0, 1)],
-        }
+        };
+        UncheckedProgram::new(parts).verify().unwrap()
     }
 
     fn fixed(b: u32) -> Place {

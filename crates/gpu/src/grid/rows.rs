@@ -5,10 +5,10 @@
 //! bits.
 
 use super::emit::{Copies, Emit};
-use super::facts::{Facts, Linear, Root};
 use super::shape::Shape;
 use super::turns::{ELEMENTS, Turn};
 use super::{Kernel, Space, Stmt};
+use compiler::loops::facts::{Facts, Linear, Root};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
 

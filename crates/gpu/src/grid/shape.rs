@@ -1,7 +1,7 @@
 //! How a kernel is spread over blocks, teams and lanes.
 
-use super::facts::{Facts, Linear, Root, Site};
 use super::{Count, Limits};
+use compiler::loops::facts::{Facts, Linear, Root, Site};
 use compiler::loops::{Atom, Buf, Extent, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
 

@@ -4,7 +4,7 @@
 //! is not read and written as a whole.
 
 use super::Given;
-use super::facts::Facts;
+use compiler::loops::facts::Facts;
 use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Mode, Op, Reg, Stmt};
 
 /// A kernel that leaves what stays alone.

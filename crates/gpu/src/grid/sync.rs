@@ -3,8 +3,8 @@
 //! Between two barriers no lane may touch what another one writes. Walking over what a team does, one remembers what was touched
 //! since the last barrier; before anything that doesn't go with that stands a barrier.
 
-use super::facts::{Facts, Linear, Root};
 use super::shape::same_size;
+use compiler::loops::facts::{Facts, Linear, Root};
 use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
 
 /// What a team does to memory.

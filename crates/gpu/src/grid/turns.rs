@@ -2,9 +2,9 @@
 //! compute, in order. Sums have the bits they have turn by turn.
 
 use super::emit::{Copies, Emit};
-use super::facts::Facts;
 use super::rows::At;
 use super::{Carried, Loop, Stmt};
+use compiler::loops::facts::Facts;
 use compiler::loops::{self, Atom, Extent, Op, Reg, Size};
 use ir::{Binary, DType};
 use smallvec::smallvec;

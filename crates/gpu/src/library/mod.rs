@@ -17,6 +17,7 @@ mod window;
 pub(crate) use parts::{Mem, Parts, Writer};
 
 use crate::grid::Limits;
+use compiler::UncheckedProgram;
 use compiler::program::{Buffer, BufferId, Class, LoopStep, Place, Program, Step, Trip};
 use ir::{DType, Op, Type};
 use smallvec::SmallVec;
@@ -78,7 +79,8 @@ fn parts(op: &Op, args: &[Type], means: &Means) -> Option<Parts> {
 
 /// The program with library ops that the device takes as kernels and products. `keep` says which ops the device has something
 /// better for.
-pub fn expand(mut program: Program, means: &Means, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
+pub fn expand(program: Program, means: &Means, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
+    let mut program = program.into_parts();
     let mut expander =
         Expander { means, keep, base: program.arena.next_multiple_of(ALIGN), most: 0, buffers: Vec::new() };
     expander.buffers = std::mem::take(&mut program.buffers);
@@ -99,7 +101,9 @@ pub fn expand(mut program: Program, means: &Means, keep: &dyn Fn(&Op, &[Type]) -
         *live = (starts.get(live.0).copied().unwrap_or(0), end.saturating_sub(1));
     }
     program.steps = steps;
-    program
+    // SAFETY: the steps put in stay inside the op's operands and results, whose types are those of the step that they replace, and inside
+    // temporary values of their own.
+    unsafe { UncheckedProgram::new(program).trust() }
 }
 
 struct Expander<'a> {

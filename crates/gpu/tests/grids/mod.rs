@@ -85,7 +85,7 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
         View { region, offset: at + offset, bytes: program.buffers[id].ty.bytes().saturating_sub(offset) }
     };
     // Regions are taken to start at multiples of this.
-    let given = Given::of(program, kernel, args, 256);
+    let given = grid::given(program, kernel, args, 256);
     let args = args
         .iter()
         .map(|a| match a {

@@ -16,7 +16,7 @@ use super::strided::{self, Text};
 use crate::cuda::turn::{self, turn};
 use crate::cuda::{self, Arg, Attention, Few, Radix, Routine, Running};
 use crate::grid::places::aligned;
-use crate::grid::{self, Buf, Given, Limits, Space};
+use crate::grid::{self, Buf, Limits, Space};
 use crate::host::Host;
 use crate::library;
 use compiler::loops::{self, Kernel, Reg, Stmt};
@@ -275,7 +275,7 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
             args.len()
         )));
     }
-    let given = Given::of(program, kernel, args, ALIGN);
+    let given = grid::given(program, kernel, args, ALIGN);
     let stays = grid::stays(kernel, &given).filter(|s| s.over.iter().all(|o| whole(program, args, *o).is_some()));
     let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| whole(program, args, *o)).collect();
     let kernel = stays.as_ref().map_or(kernel, |s| &s.kernel);

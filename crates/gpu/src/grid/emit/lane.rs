@@ -1,8 +1,8 @@
 //! What a lane does by itself: loads, stores and arithmetic, several elements at a time, in 32 bits where ranges prove that they fit.
 
 use super::{Copies, Emit};
-use crate::grid::range::Range;
 use crate::grid::{Index, Op, Space, Stmt};
+use compiler::loops::range::Range;
 use compiler::loops::{self, Atom, Buf, Reg, Size};
 use ir::{Binary, Class, DType, Scalar, Unary};
 use smallvec::SmallVec;
@@ -103,9 +103,9 @@ impl Emit<'_, '_> {
     /// Whether elements of a lane are neighbours at this index.
     fn neighbours(&self, index: &loops::Index) -> bool {
         let form = self.facts.index_form(index);
-        let along = |v: &(crate::grid::facts::Root, i64)| match v.0 {
-            crate::grid::facts::Root::Var(v) => self.vars[v.0 as usize].len() > 1,
-            crate::grid::facts::Root::Reg(r) => self.values[r.0 as usize].len() > 1,
+        let along = |v: &(compiler::loops::facts::Root, i64)| match v.0 {
+            compiler::loops::facts::Root::Var(v) => self.vars[v.0 as usize].len() > 1,
+            compiler::loops::facts::Root::Reg(r) => self.values[r.0 as usize].len() > 1,
         };
         form.is_some_and(|f| f.terms.into_iter().filter(along).map(|(_, s)| s).eq([1]))
     }

@@ -11,7 +11,7 @@ use super::product;
 use super::roots::Roots;
 use super::rows::Rows;
 use crate::grid::places::aligned;
-use crate::grid::{self, Given, Space};
+use crate::grid::{self, Space};
 use crate::host::Host;
 use crate::library;
 use crate::wgpu::{Text, print};
@@ -237,7 +237,7 @@ impl Loader<'_> {
                 args.len()
             )));
         }
-        let given = Given::of(self.program, kernel, args, ALIGN);
+        let given = grid::given(self.program, kernel, args, ALIGN);
         let limits = &self.inner.limits;
         let grid = grid::lower(kernel, limits, &given).map_err(|e| Error::Backend(e.to_string()))?;
         let blocks = grid.blocks(&[]);

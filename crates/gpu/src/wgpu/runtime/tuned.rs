@@ -8,8 +8,8 @@ use super::backend::Wgpu;
 use super::load::Loaded;
 use super::pipelines::folder;
 use super::product::{Way, ways};
-use compiler::program::{Buffer, BufferId, Class, Factor, Matmul, Place, Program, Step};
-use compiler::{Bindings, Error, Executable, Result};
+use compiler::program::{Buffer, BufferId, Class, Factor, Matmul, Parts, Place, Program, Step};
+use compiler::{Bindings, Error, Executable, Result, UncheckedProgram};
 use ir::{Scalar, Type};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ fn program(s: &Matmul) -> Program {
     let c = Type::new(s.out, &[extent(s.c, [s.batch, s.m, s.n])]);
     let buffer = |ty: &Type, class| Buffer { ty: ty.clone(), class, offset: 0, live: Some((0, 0)) };
     let place = |n| Place::of(BufferId(n));
-    Program {
+    let parts = Parts {
         buffers: vec![buffer(&a, Class::Input(0)), buffer(&b, Class::Input(1)), buffer(&c, Class::Output(0))],
         inputs: vec![a, b],
         outputs: vec![c],
@@ -124,7 +124,9 @@ fn program(s: &Matmul) -> Program {
         arena: 0,
         levels: 0,
         donated: Vec::new(),
-    }
+    };
+    // SAFETY: the buffers have the extents of the product.
+    unsafe { UncheckedProgram::new(parts).trust() }
 }
 
 /// Numbers of ±1, in steps so that products are nearly exact.

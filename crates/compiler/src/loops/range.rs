@@ -1,54 +1,66 @@
-//! Intervals of integers: what proves that 32 bits are enough.
+//! Intervals of integers: what proves that 32 bits are enough, and that an index is inside its buffer.
 
 use ir::{Binary, Class, DType, Scalar, Unary};
+use smallvec::SmallVec;
 
 /// All numbers from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) lo: i128,
-    pub(super) hi: i128,
+pub struct Range {
+    /// The first.
+    pub lo: i128,
+    /// The last.
+    pub hi: i128,
 }
 
 impl Range {
-    pub(super) const fn new(lo: i128, hi: i128) -> Range {
+    /// From the first to the last.
+    pub const fn new(lo: i128, hi: i128) -> Range {
         Range { lo, hi }
     }
 
-    pub(super) fn point(x: i64) -> Range {
+    /// One number.
+    pub fn point(x: i64) -> Range {
         Range::new(x as i128, x as i128)
     }
 
-    /// Everything that a dtype holds, if it is an integer.
-    pub(super) fn all(d: DType) -> Range {
+    /// Everything that a dtype holds, if it is an integer. A bool in memory is a byte that somebody else may have written.
+    pub fn all(d: DType) -> Range {
         match d.class() {
             Class::Float => Range::all(DType::I64),
+            Class::Bool => Range::new(0, 255),
             _ => Range::new(d.int_min() as i128, d.int_max() as i128),
         }
     }
 
-    pub(super) fn within(self, other: Range) -> bool {
+    /// Whether all of it lies in another.
+    pub fn within(self, other: Range) -> bool {
         self.lo >= other.lo && self.hi <= other.hi
     }
 
     /// Whether an i32 holds it, with room for some steps of a loop.
-    pub(super) fn narrow(self) -> bool {
+    pub fn narrow(self) -> bool {
         self.within(Range::new(i32::MIN as i128, i32::MAX as i128))
     }
 
-    pub(super) fn join(self, o: Range) -> Range {
+    /// Everything in this one or the other, and what is between them.
+    pub fn join(self, o: Range) -> Range {
         Range::new(self.lo.min(o.lo), self.hi.max(o.hi))
     }
 
-    pub(super) fn add(self, o: Range) -> Range {
-        Range::new(self.lo + o.lo, self.hi + o.hi)
+    /// The range of a sum.
+    pub fn add(self, o: Range) -> Range {
+        Range::new(self.lo.saturating_add(o.lo), self.hi.saturating_add(o.hi))
     }
 
-    /// Saturating, so that sums of a few products stay within 128 bits.
-    pub(super) fn mul(self, o: Range) -> Range {
+    /// The range of a product; beyond 100 bits it is anything, so that sums of products stay within 128 bits.
+    pub fn mul(self, o: Range) -> Range {
         const MOST: i128 = 1 << 100;
         let ends = [(self.lo, o.lo), (self.lo, o.hi), (self.hi, o.lo), (self.hi, o.hi)];
-        let products = ends.map(|(a, b)| a.saturating_mul(b).clamp(-MOST, MOST));
-        Range::new(products.into_iter().min().unwrap_or(-MOST), products.into_iter().max().unwrap_or(MOST))
+        let products = ends.map(|(a, b)| a.checked_mul(b).filter(|p| (-MOST..=MOST).contains(p)));
+        let all = products.into_iter().collect::<Option<SmallVec<[i128; 4]>>>();
+        let ends = all.as_ref().and_then(|all| Some((*all.iter().min()?, *all.iter().max()?)));
+        let (lo, hi) = ends.unwrap_or((-MOST, MOST));
+        Range::new(lo, hi)
     }
 
     fn sub(self, o: Range) -> Range {
@@ -60,7 +72,8 @@ impl Range {
         if self.within(Range::all(d)) { self } else { Range::all(d) }
     }
 
-    pub(super) fn of(s: Scalar) -> Range {
+    /// The value of a scalar, if it is an integer.
+    pub fn of(s: Scalar) -> Range {
         match s.dtype().class() {
             Class::Float => Range::all(DType::I64),
             Class::Signed => Range::point(s.to_i64()),
@@ -69,15 +82,17 @@ impl Range {
     }
 
     /// The range of a conversion between integers, or of one from a float.
-    pub(super) fn cast(self, from: DType, to: DType) -> Range {
+    pub fn cast(self, from: DType, to: DType) -> Range {
         match (from.class(), to.class()) {
             (Class::Float, _) | (_, Class::Float) => Range::all(to),
+            (Class::Bool, Class::Bool) => self,
             (_, Class::Bool) => Range::new(0, 1),
             _ => self.wrapped(to),
         }
     }
 
-    pub(super) fn unary(op: Unary, d: DType, x: Range) -> Range {
+    /// The range of a function of one value of a dtype.
+    pub fn unary(op: Unary, d: DType, x: Range) -> Range {
         match op {
             _ if d.is_float() => Range::all(d),
             Unary::Neg => Range::new(-x.hi, -x.lo).wrapped(d),
@@ -92,7 +107,8 @@ impl Range {
         }
     }
 
-    pub(super) fn binary(op: Binary, d: DType, a: Range, b: Range) -> Range {
+    /// The range of a function of two values of a dtype.
+    pub fn binary(op: Binary, d: DType, a: Range, b: Range) -> Range {
         if !d.is_int() {
             return Range::all(d);
         }

@@ -1,32 +1,58 @@
 //! What is known of a loops kernel's registers and variables in one launch: linear forms, ranges, divisors, and where each is
-//! defined.
+//! defined. Code generators for GPUs choose loops and the width of indices by it, and the verifier of programs proves bounds.
 
-use super::Given;
 use super::range::Range;
-use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Loop, Mode, Op, Reg, Size, Stmt, Var};
+use super::{Atom, Buf, Extent, Index, Kernel, Loop, Mode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
 use std::collections::BTreeMap;
 
+/// What is known of a launch when its kernel is lowered.
+///
+/// A grid is right for the launch it was lowered for. Sizes stay arguments: another launch may use the same grid if lowering
+/// for it gives an equal one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Given {
+    /// Values of the size arguments.
+    pub sizes: Vec<i64>,
+    /// Pairs of buffers of which one is written and which are the same memory, element for element.
+    pub aliases: Vec<(Buf, Buf)>,
+    /// For each buffer a number of bytes that its address is a multiple of; that of its dtype if there is none.
+    pub aligned: Vec<usize>,
+    /// For each buffer the elements of its scratch, where the kernel leaves them to the caller (`Mode::Scratch(0)`).
+    pub scratch: Vec<usize>,
+}
+
 /// What a linear form varies with: a loop variable, or an i64 register of which no form is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Root {
+pub enum Root {
+    /// A loop variable.
     Var(Var),
+    /// A register.
     Reg(Reg),
 }
 
 /// `offset + Σ stride · root`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Linear {
-    pub(super) offset: i64,
-    pub(super) terms: BTreeMap<Root, i64>,
+pub struct Linear {
+    /// The constant part.
+    pub offset: i64,
+    /// The strides; none is zero.
+    pub terms: BTreeMap<Root, i64>,
 }
 
 impl Linear {
-    fn root(r: Root) -> Linear {
+    /// A root by itself.
+    pub fn root(r: Root) -> Linear {
         Linear { offset: 0, terms: [(r, 1)].into() }
     }
 
-    fn add(&mut self, other: &Linear, times: i64) -> Option<()> {
+    /// A constant.
+    pub fn constant(offset: i64) -> Linear {
+        Linear { offset, ..Linear::default() }
+    }
+
+    /// Adds a multiple of another form; none if a number doesn't fit.
+    pub fn add(&mut self, other: &Linear, times: i64) -> Option<()> {
         self.offset = self.offset.checked_add(other.offset.checked_mul(times)?)?;
         for (r, s) in &other.terms {
             let entry = self.terms.entry(*r).or_default();
@@ -37,54 +63,71 @@ impl Linear {
     }
 }
 
-pub(super) struct RegFacts {
+/// What is known of a register.
+pub struct RegFacts {
     /// Of i64 registers.
-    pub(super) form: Option<Linear>,
+    pub form: Option<Linear>,
     /// Of integers.
-    pub(super) range: Range,
+    pub range: Range,
     /// Its value is a multiple of this; 0 if it is 0.
-    pub(super) multiple: i64,
+    pub multiple: i64,
     /// The innermost loop around its definition.
-    pub(super) inside: Option<Var>,
+    pub inside: Option<Var>,
     /// How a bool is computed.
-    pub(super) test: Option<Op>,
+    pub test: Option<Op>,
 }
 
-pub(super) struct VarFacts {
+/// What is known of a loop variable.
+pub struct VarFacts {
     /// How often the loop runs, if that is known before the launch.
-    pub(super) trips: Option<i64>,
+    pub trips: Option<i64>,
     /// How often at most.
-    pub(super) most: i64,
+    pub most: i64,
     /// The loop around it.
-    pub(super) inside: Option<Var>,
+    pub inside: Option<Var>,
 }
 
 /// A load or a store.
 #[derive(Clone, Debug)]
-pub(super) struct Site {
-    pub(super) buf: Buf,
-    pub(super) store: bool,
+pub struct Site {
+    /// The buffer.
+    pub buf: Buf,
+    /// Whether it is a store.
+    pub store: bool,
     /// Bool register that says whether it happens.
-    pub(super) mask: Option<Reg>,
-    pub(super) form: Option<Linear>,
+    pub mask: Option<Reg>,
+    /// Its element.
+    pub form: Option<Linear>,
     /// The loops around it, outermost first.
-    pub(super) loops: Vec<Var>,
+    pub loops: Vec<Var>,
     /// Its position in each block, outermost first.
-    pub(super) path: Vec<usize>,
+    pub path: Vec<usize>,
 }
 
-pub(super) struct Facts<'a> {
-    pub(super) kernel: &'a Kernel,
-    pub(super) given: &'a Given,
-    pub(super) regs: Vec<RegFacts>,
-    pub(super) vars: Vec<VarFacts>,
-    pub(super) sites: Vec<Site>,
+/// What is known of a kernel in a launch.
+pub struct Facts<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The launch.
+    pub given: &'a Given,
+    /// Of each register.
+    pub regs: Vec<RegFacts>,
+    /// Of each loop variable.
+    pub vars: Vec<VarFacts>,
+    /// Its loads and stores, those of trip counts too, in program order.
+    pub sites: Vec<Site>,
     /// Buffers that are one memory have one number.
-    pub(super) classes: Vec<usize>,
+    pub classes: Vec<usize>,
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn new(kernel: &'a Kernel, given: &'a Given) -> Facts<'a> {
+    /// The facts of a kernel that is verified ([`super::verify`]).
+    pub fn new(kernel: &'a Kernel, given: &'a Given) -> Facts<'a> {
+        Facts::with(kernel, given, &[])
+    }
+
+    /// The same where ranges of some `I64` registers are known that no statement assigns.
+    pub fn with(kernel: &'a Kernel, given: &'a Given, known: &[(Reg, Range)]) -> Facts<'a> {
         let regs = kernel.regs.iter().map(|&d| RegFacts {
             form: None,
             range: Range::all(d),
@@ -101,16 +144,24 @@ impl<'a> Facts<'a> {
         let regs = regs.collect();
         let vars = (0..kernel.vars).map(|_| var()).collect();
         let mut facts = Facts { kernel, given, regs, vars, sites: Vec::new(), classes };
+        for &(r, range) in known {
+            facts.opaque(r, None);
+            facts.regs[r.0 as usize].range = range;
+        }
         facts.block(&kernel.body, &mut Vec::new(), &mut Vec::new());
         facts
     }
 
-    pub(super) fn size(&self, s: Size) -> i64 {
-        super::value(s, &self.given.sizes)
+    /// The value of a size.
+    pub fn size(&self, s: Size) -> i64 {
+        match s {
+            Size::Const(n) => n,
+            Size::Arg(n) => self.given.sizes.get(n as usize).copied().unwrap_or(0),
+        }
     }
 
     /// Whether a register or variable gets its value inside of a loop.
-    pub(super) fn inside(&self, root: Root, of: Var) -> bool {
+    pub fn inside(&self, root: Root, of: Var) -> bool {
         let mut at = match root {
             Root::Reg(r) => self.regs[r.0 as usize].inside,
             Root::Var(v) => Some(v),
@@ -125,12 +176,13 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether a buffer, or what shares its memory, is stored to.
-    pub(super) fn written(&self, buf: Buf) -> bool {
+    pub fn written(&self, buf: Buf) -> bool {
         let class = self.classes[buf.0 as usize];
         self.sites.iter().any(|s| s.store && self.classes[s.buf.0 as usize] == class)
     }
 
-    pub(super) fn is_scratch(&self, buf: Buf) -> bool {
+    /// Whether a buffer is scratch.
+    pub fn is_scratch(&self, buf: Buf) -> bool {
         matches!(self.kernel.buffers[buf.0 as usize].mode, Mode::Scratch(_))
     }
 
@@ -187,7 +239,8 @@ impl<'a> Facts<'a> {
         self.sites.push(Site { buf, store, mask, form, loops: loops.to_vec(), path: path.to_vec() });
     }
 
-    pub(super) fn index_form(&self, i: &Index) -> Option<Linear> {
+    /// An index as a linear form.
+    pub fn index_form(&self, i: &Index) -> Option<Linear> {
         let mut l = Linear { offset: i.offset, ..Linear::default() };
         for &a in &i.offset_args {
             l.offset = l.offset.checked_add(self.size(Size::Arg(a)))?;
@@ -202,7 +255,8 @@ impl<'a> Facts<'a> {
         Some(l)
     }
 
-    pub(super) fn var_range(&self, v: Var) -> Range {
+    /// The values of a loop variable.
+    pub fn var_range(&self, v: Var) -> Range {
         Range::new(0, (self.vars[v.0 as usize].most as i128 - 1).max(0))
     }
 
@@ -214,7 +268,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The range of an index, and whether each part of it and each sum on the way is narrow.
-    pub(super) fn index_range(&self, i: &Index) -> (Range, bool) {
+    pub fn index_range(&self, i: &Index) -> (Range, bool) {
         let mut sum = Range::point(i.offset);
         let mut narrow = sum.narrow();
         for &a in &i.offset_args {
@@ -230,7 +284,8 @@ impl<'a> Facts<'a> {
         (sum, narrow)
     }
 
-    pub(super) fn index_multiple(&self, i: &Index) -> i64 {
+    /// A number that an index is always a multiple of.
+    pub fn index_multiple(&self, i: &Index) -> i64 {
         let mut m = i.offset;
         for &a in &i.offset_args {
             m = gcd(m, self.size(Size::Arg(a)));
@@ -246,7 +301,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether a bool is the same for every `width` neighbours of a loop's elements, counted from its first.
-    pub(super) fn uniform(&self, r: Reg, of: Var, width: i64) -> bool {
+    pub fn uniform(&self, r: Reg, of: Var, width: i64) -> bool {
         let steady = |r: Root| !self.inside(r, of);
         if steady(Root::Reg(r)) {
             return true;
@@ -291,10 +346,10 @@ impl<'a> Facts<'a> {
         let form = |r: &Reg| self.regs[r.0 as usize].form.as_ref();
         let known = || match op {
             Op::Index(i) => self.index_form(i),
-            Op::Const(s) => Some(Linear { offset: s.to_i64(), ..Linear::default() }),
-            Op::Binary(Binary::Add, a, b) => {
+            Op::Const(s) => Some(Linear::constant(s.to_i64())),
+            Op::Binary(op @ (Binary::Add | Binary::Sub), a, b) => {
                 let mut l = form(a)?.clone();
-                l.add(form(b)?, 1)?;
+                l.add(form(b)?, if *op == Binary::Add { 1 } else { -1 })?;
                 Some(l)
             }
             Op::Binary(Binary::Mul, a, b) => {
@@ -325,6 +380,7 @@ impl<'a> Facts<'a> {
             Op::Unary(op, x) => Range::unary(*op, d, of(x)),
             Op::Binary(op, a, b) => Range::binary(*op, d, of(a), of(b)),
             Op::Select(_, a, b) => of(a).join(of(b)),
+            Op::Compare(..) => Range::new(0, 1),
             Op::Cast(to, x) => of(x).cast(self.kernel.regs[x.0 as usize], *to),
             _ => Range::all(d),
         }

@@ -1,0 +1,590 @@
+//! Bounds of the indices of a kernel: intervals of registers, and inequalities between linear forms.
+//!
+//! An inequality is a form that is never negative. They come from what a loop counts up to, from minima, maxima and quotients, and from the
+//! mask of an access. A form is bounded by its interval, or by that of its sum with a multiple of an inequality that cancels one of its
+//! roots; a few of these in a row are enough for what the compiler writes. What is bounded is the form as a whole number: the address is
+//! equal to it modulo 2⁶⁴, so partial sums may wrap.
+
+use crate::loops::facts::{Facts, Given, Linear, Root, Site};
+use crate::loops::range::Range;
+use crate::loops::{self, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
+use ir::{Binary, Compare, DType, Unary};
+use std::cell::Cell;
+
+/// The block or tile of a matrix product that a kernel runs over: its first buffer, rows and columns of which are given by six size
+/// arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    pub(super) batch: i64,
+    /// Of the whole matrix.
+    pub(super) rows: i64,
+    pub(super) cols: i64,
+    /// Each tile has all columns.
+    pub(super) whole_rows: bool,
+}
+
+/// Arguments of a tile's kernel, as registers of the kernel that is looked at.
+struct Arguments {
+    tile: Tile,
+    /// Batch entry, first row, first column, rows, columns.
+    regs: [Reg; 5],
+    /// Loops over the tile's rows and columns.
+    loops: Vec<(Var, Reg)>,
+}
+
+const ROWS: usize = 3;
+const COLS: usize = 4;
+const STRIDE: u32 = 5;
+
+/// An access that is not known to be inside.
+pub(super) struct Outside {
+    pub(super) buf: Buf,
+    pub(super) store: bool,
+    pub(super) index: String,
+}
+
+/// Inequalities that are tried one after another for one bound.
+const DEPTH: usize = 5;
+/// Sums that are tried for one bound.
+const TRIES: usize = 4000;
+
+/// Whether every access of a verified kernel to buffer `i` is to an element below `limits[i]`. With a tile, its buffer is the first, and its
+/// limit is not looked at.
+pub(super) fn inside(kernel: &Kernel, limits: &[i64], tile: Option<Tile>) -> Result<(), Outside> {
+    let unknown = |buf| Outside { buf, store: false, index: "an index with sizes that are not known".into() };
+    let mut own = std::borrow::Cow::Borrowed(kernel);
+    let mut arguments = None;
+    match tile {
+        Some(tile) => {
+            let args = substitute(own.to_mut(), tile).map_err(unknown)?;
+            arguments = Some(args);
+        }
+        None if kernel.sizes > 0 => return Err(unknown(Buf(0))),
+        None => {}
+    }
+    let given = Given::default();
+    let known = arguments.as_ref().map_or(Vec::new(), |a| a.ranges());
+    let facts = Facts::with(&own, &given, &known);
+    let mut prover = Prover { facts: &facts, always: Vec::new(), tries: Cell::new(0) };
+    prover.definitions(&own, arguments.as_ref());
+    for site in &facts.sites {
+        if site.loops.iter().any(|v| facts.vars[v.0 as usize].most <= 0) {
+            continue;
+        }
+        let limit = match (&arguments, site.buf) {
+            (Some(a), Buf(0)) => End::Before(a.regs[COLS]),
+            (_, Buf(i)) => End::Number(limits.get(i as usize).copied().unwrap_or(0)),
+        };
+        if !prover.site(site, limit) {
+            let index = site.form.as_ref().map_or("an index that overflows".into(), show);
+            return Err(Outside { buf: site.buf, store: site.store, index });
+        }
+    }
+    Ok(())
+}
+
+fn show(form: &Linear) -> String {
+    let mut text = form.offset.to_string();
+    for (root, stride) in &form.terms {
+        match root {
+            Root::Var(v) => text += &format!(" + {stride}·v{}", v.0),
+            Root::Reg(r) => text += &format!(" + {stride}·r{}", r.0),
+        }
+    }
+    text
+}
+
+impl Arguments {
+    fn ranges(&self) -> Vec<(Reg, Range)> {
+        let Tile { batch, rows, cols, whole_rows } = self.tile;
+        let first = |n: i64| Range::new(0, (n as i128 - 1).max(0));
+        let columns =
+            if whole_rows { (Range::point(0), Range::point(cols)) } else { (first(cols), Range::new(1, cols as i128)) };
+        let of = [first(batch), first(rows), columns.0, Range::new(1, rows as i128), columns.1];
+        self.regs.into_iter().zip(of).collect()
+    }
+
+    /// First row and rows, first column and columns: together no more than the matrix has.
+    fn inequalities(&self) -> impl Iterator<Item = Linear> {
+        let both = |first: Reg, count: Reg, of: i64| Linear {
+            offset: of,
+            terms: [(Root::Reg(first), -1), (Root::Reg(count), -1)].into(),
+        };
+        let ends =
+            [both(self.regs[1], self.regs[ROWS], self.tile.rows), both(self.regs[2], self.regs[COLS], self.tile.cols)];
+        let counts = self
+            .loops
+            .iter()
+            .map(|&(var, count)| Linear { offset: -1, terms: [(Root::Reg(count), 1), (Root::Var(var), -1)].into() });
+        ends.into_iter().chain(counts).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// Makes registers of the arguments of a kernel over tiles. The row stride stands in indices of the tile alone, for its rows, and is left out
+/// there: what remains is the column.
+fn substitute(kernel: &mut Kernel, tile: Tile) -> Result<Arguments, Buf> {
+    let first = kernel.regs.len() as u32;
+    kernel.regs.extend([DType::I64; 5]);
+    let regs = [0, 1, 2, 3, 4].map(|k| Reg(first + k));
+    let mut a = Arguments { tile, regs, loops: Vec::new() };
+    a.block(&mut kernel.body)?;
+    Ok(a)
+}
+
+impl Arguments {
+    fn block(&mut self, body: &mut [Stmt]) -> Result<(), Buf> {
+        for s in body {
+            match s {
+                Stmt::Let { op: Op::Load { buf, index, .. }, .. } | Stmt::Store { buf, index, .. } => {
+                    self.index(index, *buf)?;
+                }
+                Stmt::Let { op: Op::Index(index), .. } => self.index(index, Buf(u32::MAX))?,
+                Stmt::Let { .. } => {}
+                Stmt::Loop(l) => {
+                    match &mut l.extent {
+                        Extent::Exact(n) => match *n {
+                            Size::Const(_) => {}
+                            Size::Arg(k) if k as usize == ROWS || k as usize == COLS => {
+                                self.loops.push((l.var, self.regs[k as usize]));
+                                let most = if k as usize == ROWS { self.tile.rows } else { self.tile.cols };
+                                *n = Size::Const(most);
+                            }
+                            Size::Arg(_) => return Err(Buf(0)),
+                        },
+                        Extent::Bounded { bound, buf, index } => {
+                            self.index(index, *buf)?;
+                            if matches!(bound, Size::Arg(_)) {
+                                return Err(*buf);
+                            }
+                        }
+                    }
+                    self.block(&mut l.body)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&self, index: &mut Index, buf: Buf) -> Result<(), Buf> {
+        for k in std::mem::take(&mut index.offset_args) {
+            let r = self.regs.get(k as usize).ok_or(buf)?;
+            index.terms.push((Atom::Reg(*r), Size::Const(1)));
+        }
+        let rows = |atom: &Atom| matches!(atom, Atom::Var(v) if self.loops.contains(&(*v, self.regs[ROWS])));
+        let strides = index.terms.iter().filter(|(_, s)| matches!(s, Size::Arg(_))).count();
+        match strides {
+            0 if buf == Buf(0) && self.tile.rows > 1 => Err(buf),
+            0 => Ok(()),
+            1 if buf == Buf(0) => {
+                let at = index.terms.iter().position(|(atom, s)| *s == Size::Arg(STRIDE) && rows(atom)).ok_or(buf)?;
+                index.terms.remove(at);
+                Ok(())
+            }
+            _ => Err(buf),
+        }
+    }
+}
+
+/// What an index stays below.
+#[derive(Clone, Copy)]
+enum End {
+    Number(i64),
+    /// The value of a register.
+    Before(Reg),
+}
+
+/// What is known where a walk over a kernel is.
+struct Walk<'k, 'a> {
+    ops: &'a mut [Option<&'k Op>],
+    /// Scratch whose first element is stored once in the kernel, earlier in this block or one around it, and the value there.
+    counts: Vec<(Buf, Reg)>,
+    /// Inside of a vector loop, where each lane has values of its own.
+    vector: bool,
+}
+
+struct Prover<'a> {
+    facts: &'a Facts<'a>,
+    /// Inequalities that hold wherever their roots are defined.
+    always: Vec<Linear>,
+    tries: Cell<usize>,
+}
+
+impl Prover<'_> {
+    fn site(&self, site: &Site, end: End) -> bool {
+        let Some(form) = &site.form else { return false };
+        let mut inequalities = self.always.clone();
+        if let Some(mask) = site.mask {
+            self.mask(mask, false, &mut inequalities);
+        }
+        let mut above = Linear::default();
+        if above.add(form, -1).is_none() {
+            return false;
+        }
+        let (below, limit) = match end {
+            End::Number(n) => (Some(form.clone()), n as i128 - 1),
+            End::Before(r) => (minus(form, &Linear::root(Root::Reg(r))), -1),
+        };
+        let at_most = |form: &Linear, limit: i128| {
+            self.tries.set(TRIES);
+            self.at_most(form, &inequalities, limit, DEPTH)
+        };
+        at_most(&above, 0) && below.is_some_and(|below| at_most(&below, limit))
+    }
+
+    /// Whether a form is never above a limit.
+    fn at_most(&self, form: &Linear, inequalities: &[Linear], limit: i128, depth: usize) -> bool {
+        if self.range(form).is_some_and(|r| r.hi <= limit) {
+            return true;
+        }
+        if depth == 0 {
+            return false;
+        }
+        for other in inequalities {
+            for (root, own) in &form.terms {
+                let Some(theirs) = other.terms.get(root) else { continue };
+                if (*own > 0) == (*theirs > 0) || own % theirs != 0 {
+                    continue;
+                }
+                if self.tries.get() == 0 {
+                    return false;
+                }
+                self.tries.set(self.tries.get() - 1);
+                let mut sum = form.clone();
+                let times = own.checked_div(*theirs).and_then(i64::checked_neg);
+                if times.and_then(|times| sum.add(other, times)).is_some()
+                    && self.at_most(&sum, inequalities, limit, depth - 1)
+                {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn root(&self, root: Root) -> Range {
+        match root {
+            Root::Var(v) => self.facts.var_range(v),
+            Root::Reg(r) => self.facts.regs[r.0 as usize].range,
+        }
+    }
+
+    /// The values of a form as a whole number.
+    fn range(&self, form: &Linear) -> Option<Range> {
+        let mut sum = Range::point(form.offset);
+        for (root, stride) in &form.terms {
+            let (r, s) = (self.root(*root), *stride as i128);
+            let (a, b) = (r.lo.checked_mul(s)?, r.hi.checked_mul(s)?);
+            sum = Range::new(sum.lo.checked_add(a.min(b))?, sum.hi.checked_add(a.max(b))?);
+        }
+        Some(sum)
+    }
+
+    /// The form of a register that is equal to it, not only modulo 2⁶⁴.
+    fn exact(&self, r: Reg) -> Option<&Linear> {
+        let form = self.facts.regs[r.0 as usize].form.as_ref()?;
+        self.range(form)?.within(Range::all(DType::I64)).then_some(form)
+    }
+
+    /// What is known where a mask is true, or where it is false.
+    fn mask(&self, r: Reg, negated: bool, found: &mut Vec<Linear>) {
+        match self.facts.regs[r.0 as usize].test {
+            Some(Op::Unary(Unary::Not, x)) => self.mask(x, !negated, found),
+            Some(Op::Binary(Binary::And, a, b)) if !negated => {
+                [a, b].into_iter().for_each(|x| self.mask(x, false, found))
+            }
+            Some(Op::Binary(Binary::Or, a, b)) if negated => [a, b].into_iter().for_each(|x| self.mask(x, true, found)),
+            Some(Op::Compare(op, a, b)) => {
+                let (Some(a), Some(b)) = (self.exact(a), self.exact(b)) else { return };
+                let op = match (op, negated) {
+                    (op, false) => op,
+                    (Compare::Ge, true) => Compare::Lt,
+                    (Compare::Gt, true) => Compare::Le,
+                    (Compare::Le, true) => Compare::Gt,
+                    (Compare::Lt, true) => Compare::Ge,
+                    (Compare::Eq, true) => Compare::Ne,
+                    (Compare::Ne, true) => Compare::Eq,
+                };
+                let mut push = |large, small, by| found.extend(apart(large, small, by));
+                match op {
+                    Compare::Ge => push(a, b, 0),
+                    Compare::Gt => push(a, b, 1),
+                    Compare::Le => push(b, a, 0),
+                    Compare::Lt => push(b, a, 1),
+                    Compare::Eq => {
+                        push(a, b, 0);
+                        push(b, a, 0);
+                    }
+                    Compare::Ne => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Inequalities of all registers and loops.
+    fn definitions(&mut self, kernel: &Kernel, arguments: Option<&Arguments>) {
+        let mut found = Vec::new();
+        if let Some(a) = arguments {
+            found.extend(a.inequalities());
+        }
+        let mut ops: Vec<Option<&Op>> = vec![None; kernel.regs.len()];
+        self.walk(&kernel.body, kernel, &mut Walk { ops: &mut ops, counts: Vec::new(), vector: false }, &mut found);
+        self.always = found;
+    }
+
+    fn walk<'k>(&self, body: &'k [Stmt], kernel: &Kernel, w: &mut Walk<'k, '_>, found: &mut Vec<Linear>) {
+        let mark = w.counts.len();
+        for s in body {
+            match s {
+                Stmt::Let { dst, op } => {
+                    w.ops[dst.0 as usize] = Some(op);
+                    self.definition(*dst, op, found);
+                }
+                Stmt::Store { buf, index, value, mask } => {
+                    let private = matches!(kernel.buffers[buf.0 as usize].mode, Mode::Scratch(_));
+                    let once = self.facts.sites.iter().filter(|s| s.store && s.buf == *buf).count() == 1;
+                    if private && once && !w.vector && mask.is_none() && *index == Index::default() {
+                        w.counts.push((*buf, *value));
+                    }
+                }
+                Stmt::Loop(l) => {
+                    self.bounded(l, w, found);
+                    let outer = w.vector;
+                    w.vector |= l.kind == LoopKind::Vector;
+                    self.walk(&l.body, kernel, w, found);
+                    w.vector = outer;
+                }
+            }
+        }
+        w.counts.truncate(mark);
+    }
+
+    /// What a loop's count is known to be no more than.
+    fn bounded(&self, l: &Loop, w: &Walk<'_, '_>, found: &mut Vec<Linear>) {
+        let Extent::Bounded { buf, index, .. } = &l.extent else { return };
+        let Some((_, value)) = w.counts.iter().find(|c| c.0 == *buf) else { return };
+        if *index != Index::default() {
+            return;
+        }
+        let op = |r: Reg| w.ops[r.0 as usize];
+        // An i32 of an i64 that fits.
+        let Some(Op::Cast(DType::I32, wide)) = op(*value) else { return };
+        if !self.facts.regs[wide.0 as usize].range.within(Range::all(DType::I32)) {
+            return;
+        }
+        let var = Linear::root(Root::Var(l.var));
+        let mut open = vec![*wide];
+        while let Some(r) = open.pop() {
+            found.extend(self.exact(r).and_then(|count| apart(count, &var, 1)));
+            if let Some(Op::Binary(Binary::Min, a, b)) = op(r) {
+                open.extend([*a, *b]);
+            }
+        }
+    }
+
+    fn definition(&self, dst: Reg, op: &Op, found: &mut Vec<Linear>) {
+        let own = Linear::root(Root::Reg(dst));
+        if self.facts.kernel.regs[dst.0 as usize] != DType::I64 {
+            return;
+        }
+        let Op::Binary(op, a, b) = op else { return };
+        let (Some(x), Some(y)) = (self.exact(*a), self.exact(*b)) else { return };
+        match op {
+            Binary::Min => {
+                found.extend(apart(x, &own, 0));
+                found.extend(apart(y, &own, 0));
+            }
+            Binary::Max => {
+                found.extend(apart(&own, x, 0));
+                found.extend(apart(&own, y, 0));
+            }
+            // n·q ≤ x < n·q + n.
+            Binary::Div if y.terms.is_empty() && y.offset > 0 && self.range(x).is_some_and(|r| r.lo >= 0) => {
+                let n = y.offset;
+                let Some(scaled) = times(&own, n) else { return };
+                found.extend(apart(x, &scaled, 0));
+                found.extend(minus(&scaled, x).and_then(|mut l| {
+                    l.offset = l.offset.checked_add(n - 1)?;
+                    Some(l)
+                }));
+            }
+            // The rest is no more than what is divided.
+            Binary::Rem if y.terms.is_empty() && y.offset > 0 && self.range(x).is_some_and(|r| r.lo >= 0) => {
+                found.extend(apart(x, &own, 0));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn times(l: &Linear, n: i64) -> Option<Linear> {
+    let mut sum = Linear::default();
+    sum.add(l, n)?;
+    Some(sum)
+}
+
+fn minus(a: &Linear, b: &Linear) -> Option<Linear> {
+    let mut difference = a.clone();
+    difference.add(b, -1)?;
+    Some(difference)
+}
+
+/// `large ≥ small + by` as a form.
+fn apart(large: &Linear, small: &Linear, by: i64) -> Option<Linear> {
+    let mut l = minus(large, small)?;
+    l.offset = l.offset.checked_sub(by)?;
+    Some(l)
+}
+
+/// Loops, registers and sizes are few enough to look at, and the kernel is valid.
+pub(super) fn valid(kernel: &Kernel) -> Result<(), String> {
+    const MOST: u32 = 1 << 16;
+    if kernel.vars > MOST || kernel.sizes > MOST || kernel.buffers.len() > MOST as usize {
+        return Err("more variables or sizes than a kernel has".into());
+    }
+    loops::verify(kernel).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::Builder;
+    use ir::Scalar;
+
+    const N: Size = Size::Const(10);
+
+    fn index(terms: &[(Var, i64)], offset: i64) -> Index {
+        let all = terms.iter().map(|&(v, s)| (Atom::Var(v), Size::Const(s))).collect();
+        Index { offset, terms: all, ..Index::default() }
+    }
+
+    fn number(b: &mut Builder, n: i64) -> Reg {
+        b.constant(Scalar::from_i64(DType::I64, n))
+    }
+
+    /// `x[.. ] = 1` in a loop over 0..10, and the least number of elements for which it is inside; none if no number is enough.
+    type Case = (&'static str, Option<i64>, fn(&mut Builder, Buf, Buf, Var));
+
+    const CASES: &[Case] = &[
+        ("a loop", Some(10), |b, x, _, i| store(b, x, i.into())),
+        ("a stride and an offset", Some(30), |b, x, _, i| store(b, x, index(&[(i, 3)], 2))),
+        ("from the end", Some(10), |b, x, _, i| store(b, x, index(&[(i, -1)], 9))),
+        ("before the start", None, |b, x, _, i| store(b, x, index(&[(i, 1)], -1))),
+        ("beyond 64 bits", None, |b, x, _, i| store(b, x, index(&[(i, i64::MAX)], 0))),
+        ("a quotient", Some(4), |b, x, _, i| {
+            let (own, three) = (b.index(i), number(b, 3));
+            let q = b.binary(Binary::Div, own, three);
+            store(b, x, q.into());
+        }),
+        ("a rest", Some(3), |b, x, _, i| {
+            let (own, three) = (b.index(i), number(b, 3));
+            let rest = b.binary(Binary::Rem, own, three);
+            store(b, x, rest.into());
+        }),
+        ("what a quotient leaves", Some(3), |b, x, _, i| {
+            let (own, three) = (b.index(i), number(b, 3));
+            let q = b.binary(Binary::Div, own, three);
+            store(b, x, Index::from(i).term(Atom::Reg(q), Size::Const(-3)));
+        }),
+        ("an index from memory", None, |b, x, at, i| {
+            let raw = b.load(at, i);
+            let wide = b.cast(DType::I64, raw);
+            store(b, x, wide.into());
+        }),
+        ("an index from memory, clamped", Some(8), |b, x, at, i| {
+            let raw = b.load(at, i);
+            let wide = b.cast(DType::I64, raw);
+            let (zero, most) = (number(b, 0), number(b, 7));
+            let low = b.binary(Binary::Max, wide, zero);
+            let both = b.binary(Binary::Min, low, most);
+            store(b, x, both.into());
+        }),
+        ("an index from memory, clamped at one end", None, |b, x, at, i| {
+            let raw = b.load(at, i);
+            let wide = b.cast(DType::I64, raw);
+            let most = number(b, 7);
+            let low = b.binary(Binary::Min, wide, most);
+            store(b, x, low.into());
+        }),
+        ("under a mask", Some(5), |b, x, _, i| {
+            let inner = b.index(index(&[(i, 1)], -2));
+            let (zero, five) = (number(b, 0), number(b, 5));
+            let (low, high) = (b.compare(Compare::Ge, inner, zero), b.compare(Compare::Lt, inner, five));
+            let both = b.binary(Binary::And, low, high);
+            let one = b.number(DType::F32, 1.0);
+            b.store_masked(x, inner, one, both);
+        }),
+        ("under one of two masks", None, |b, x, _, i| {
+            let inner = b.index(index(&[(i, 1)], -2));
+            let (zero, five) = (number(b, 0), number(b, 5));
+            let (low, high) = (b.compare(Compare::Ge, inner, zero), b.compare(Compare::Lt, inner, five));
+            let either = b.binary(Binary::Or, low, high);
+            let one = b.number(DType::F32, 1.0);
+            b.store_masked(x, inner, one, either);
+        }),
+        ("blocks of three, the last of which has fewer", Some(29), |b, x, _, i| {
+            blocks(b, x, i);
+        }),
+    ];
+
+    fn store(b: &mut Builder, x: Buf, at: Index) {
+        let one = b.number(DType::F32, 1.0);
+        b.store(x, at, one);
+    }
+
+    /// `x[3 i + k] = 1` for k below a count in scratch, which is `min(29 - 3 i, 3)`.
+    fn blocks(b: &mut Builder, x: Buf, i: Var) {
+        let count = b.buffer(DType::I32, Mode::Scratch(1));
+        let (start, all, three) = (b.index(index(&[(i, 3)], 0)), number(b, 29), number(b, 3));
+        let left = b.binary(Binary::Sub, all, start);
+        let here = b.binary(Binary::Min, left, three);
+        let here = b.cast(DType::I32, here);
+        b.store(count, 0, here);
+        let extent = Extent::Bounded { bound: Size::Const(3), buf: count, index: Index::default() };
+        b.loop_(LoopKind::Serial, extent, &[], |b, k, _| {
+            store(b, x, Index::from(start).plus(k, 1));
+            vec![]
+        });
+    }
+
+    #[test]
+    fn the_least_buffer_is_found() {
+        for (what, least, body) in CASES {
+            let mut b = Builder::new(what);
+            let x = b.buffer(DType::F32, Mode::Write);
+            let at = b.buffer(DType::I32, Mode::Read);
+            b.each(LoopKind::Serial, N, |b, i| body(b, x, at, i));
+            let kernel = b.finish();
+            assert_eq!(valid(&kernel), Ok(()), "{what}");
+            let fits = |n: i64| inside(&kernel, &[n, 10, 1], None).is_ok();
+            match least {
+                Some(n) => assert!(fits(*n) && !fits(n - 1), "{what}: {} {}", fits(*n), fits(n - 1)),
+                None => assert!(!fits(i64::MAX), "{what}"),
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_reach_as_far_as_their_matrix() {
+        // out[(row0 + r) * 20 + col0 + c] = tile[r * stride + c]
+        let mut b = Builder::new("tile");
+        let tile = b.buffer(DType::F32, Mode::Read);
+        let out = b.buffer(DType::F32, Mode::Write);
+        let args: Vec<Size> = (0..6).map(|_| b.size()).collect();
+        b.each(LoopKind::Serial, args[3], |b, r| {
+            b.each(LoopKind::Vector, args[4], |b, c| {
+                let terms = vec![(Atom::Var(r), Size::Arg(5)), (Atom::Var(c), Size::Const(1))];
+                let x = b.load(tile, Index { terms, ..Index::default() });
+                let row = b.index(Index { offset_args: vec![1], ..index(&[(r, 1)], 0) });
+                let at = Index { offset_args: vec![2], ..index(&[(c, 1)], 0) }.term(Atom::Reg(row), Size::Const(20));
+                b.store(out, at, x);
+            });
+        });
+        let kernel = b.finish();
+        let of = |rows, cols| Tile { batch: 1, rows, cols, whole_rows: false };
+        assert!(inside(&kernel, &[0, 300], Some(of(15, 20))).is_ok());
+        assert!(inside(&kernel, &[0, 299], Some(of(15, 20))).is_err());
+        assert!(inside(&kernel, &[0, 300], Some(of(16, 20))).is_err());
+        assert!(inside(&kernel, &[0, 300], Some(of(15, 21))).is_err());
+    }
+}

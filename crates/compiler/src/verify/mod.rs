@@ -1,0 +1,471 @@
+//! The verifier of programs: every access of every step is inside its buffer, whatever the inputs hold.
+//!
+//! Steps say which bytes they touch: copies, products with their strides, library ops by their types. Of kernels, and of the kernels that
+//! products run over their blocks and tiles, `bounds` proves the indices. Where a device relies on more than bounds, that is checked too:
+//!
+//! - inputs and constants are not written; several runs may read them at once;
+//! - what a library op writes is nothing that it reads, so that no routine sees an index change that it has checked;
+//! - addresses are multiples of their elements' sizes;
+//! - what a place adds for each iteration belongs to a loop around its step.
+
+mod bounds;
+
+use crate::loops::{Buffer, Kernel, Mode};
+use crate::plan::ALIGN;
+use crate::program::{
+    BufferId, Class, Epilogue, Factor, KernelArg, LoopStep, Matmul, Parts, Place, Prologue, Slot, Step, Trip,
+};
+use crate::{Error, Result};
+use bounds::Tile;
+use ir::{DType, Op, Type};
+use rustc_hash::FxHashSet;
+
+/// What is wrong, without the step.
+type Check = std::result::Result<(), String>;
+
+/// Bytes of a program's arena and of a worker's scratch, and products of sizes, at most: what is added to them stays in range.
+const MOST: usize = isize::MAX as usize >> 8;
+
+/// Proves that a run of the program stays inside its buffers.
+pub(crate) fn verify(p: &Parts) -> Result<()> {
+    header(p).map_err(Error::Program)?;
+    let mut v = Verifier { p, loops: vec![None; p.levels.min(u8::MAX.into())], path: Vec::new(), dead: false };
+    v.steps(&p.steps)
+}
+
+/// Types, buffers and donations fit together.
+fn header(p: &Parts) -> Check {
+    if p.arena > MOST {
+        return Err(format!("an arena of {} bytes", p.arena));
+    }
+    let types = p.inputs.iter().chain(&p.outputs).chain(p.buffers.iter().map(|b| &b.ty));
+    types.map(checked).collect::<Check>()?;
+    for (i, b) in p.buffers.iter().enumerate() {
+        let fits = match &b.class {
+            Class::Input(n) => p.inputs.get(*n) == Some(&b.ty),
+            Class::Output(n) => p.outputs.get(*n) == Some(&b.ty),
+            Class::Constant(l) => *l.ty() == b.ty,
+            Class::Activation => {
+                let end = b.offset.checked_add(b.ty.bytes());
+                b.live.is_none() || (b.offset.is_multiple_of(ALIGN) && end.is_some_and(|end| end <= p.arena))
+            }
+        };
+        if !fits {
+            return Err(format!("b{i} doesn't fit its input, output, constant or place in the arena"));
+        }
+    }
+    let (mut inputs, mut outputs) = (FxHashSet::default(), FxHashSet::default());
+    for &(i, o) in &p.donated {
+        let again = !inputs.insert(i) || !outputs.insert(o);
+        if i >= p.inputs.len() || p.inputs.get(i) != p.outputs.get(o) || again {
+            return Err(format!("input {i} can't be donated to output {o}"));
+        }
+    }
+    Ok(())
+}
+
+fn checked(ty: &Type) -> Check {
+    Type::checked(ty.dtype, &ty.shape).map(drop).map_err(|e| e.to_string())
+}
+
+struct Verifier<'a> {
+    p: &'a Parts,
+    /// For each level the last index of the loop that is open there; as high as can be where nothing bounds it.
+    loops: Vec<Option<i64>>,
+    /// Numbers of the steps around this one.
+    path: Vec<usize>,
+    /// In a loop that runs no iteration: only whole constants are looked at, which may be packed when the program is loaded.
+    dead: bool,
+}
+
+impl Verifier<'_> {
+    fn steps(&mut self, steps: &[Step]) -> Result<()> {
+        for (i, step) in steps.iter().enumerate() {
+            self.path.push(i);
+            match step {
+                Step::Loop(l) => self.loop_(l)?,
+                Step::Branch { index, branches } => {
+                    self.touch(index, 0, 4, 1, false).map_err(|e| self.fault(step, e))?;
+                    branches.iter().try_for_each(|b| self.steps(b))?;
+                }
+                _ => self.leaf(step).map_err(|e| self.fault(step, e))?,
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn fault(&self, step: &Step, what: String) -> Error {
+        let path: Vec<String> = self.path.iter().map(usize::to_string).collect();
+        Error::Program(format!("step {} ({}): {what}", path.join("."), step.label()))
+    }
+
+    fn loop_(&mut self, l: &LoopStep) -> Result<()> {
+        let whole = |v: &Self, e: String| {
+            let path: Vec<String> = v.path.iter().map(usize::to_string).collect();
+            Error::Program(format!("step {} (loop): {e}", path.join(".")))
+        };
+        match self.loops.get(l.level) {
+            Some(None) => {}
+            _ => {
+                return Err(whole(
+                    self,
+                    format!("level {} is another loop's, or deeper than the program says", l.level),
+                ));
+            }
+        }
+        let (most, count) = match &l.trip {
+            Trip::Exact(n) => (*n, None),
+            Trip::Bounded { bound, count } => (*bound, Some(count)),
+            Trip::While { .. } => (usize::MAX, None),
+        };
+        if let Some(count) = count {
+            self.touch(count, 0, 4, 1, false).map_err(|e| whole(self, e))?;
+        }
+        let outer = self.dead;
+        self.dead |= most == 0;
+        self.loops[l.level] = Some(i64::try_from(most).unwrap_or(i64::MAX).saturating_sub(1).max(0));
+        if let Trip::While { test, flag } = &l.trip {
+            self.steps(test)?;
+            self.touch(flag, 0, 1, 1, false).map_err(|e| whole(self, e))?;
+        }
+        self.steps(&l.body)?;
+        self.loops[l.level] = None;
+        self.dead = outer;
+        for (from, to, bytes) in &l.after {
+            self.copy(from, to, *bytes).map_err(|e| whole(self, e))?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, from: &Place, to: &Place, bytes: usize) -> Check {
+        self.touch(from, 0, bytes as i128, 1, false)?;
+        self.touch(to, 0, bytes as i128, 1, true)
+    }
+
+    fn leaf(&self, step: &Step) -> Check {
+        match step {
+            Step::Kernel { kernel, args, parallel } => self.kernel(kernel, args, *parallel),
+            Step::Matmul { shape, a, b, c, epilogue } => self.matmul(shape, [a, b], c.as_ref(), epilogue.as_ref()),
+            Step::Library { op, args, outs } => self.library(op, args, outs),
+            Step::Copy { from, to, bytes } => self.copy(from, to, *bytes),
+            Step::Zero { to, bytes } => self.touch(to, 0, *bytes as i128, 1, true),
+            Step::Loop(_) | Step::Branch { .. } => Ok(()),
+        }
+    }
+
+    /// Bytes from the start of a place's buffers at which it may be, given the loops around it.
+    fn span(&self, place: &Place) -> std::result::Result<(i128, i128), String> {
+        const FAR: i128 = 1 << 62;
+        let (mut lo, mut hi) = (place.offset as i128, place.offset as i128);
+        for (level, stride) in &place.strides {
+            let last = match self.loops.get(*level) {
+                Some(Some(last)) => *last,
+                _ => return Err(format!("{place} varies with a loop that isn't around it")),
+            };
+            let reach = last as i128 * *stride as i128;
+            (lo, hi) = (lo + reach.min(0), hi + reach.max(0));
+            // The sum is made from left to right, in 64 bits.
+            if lo < -FAR || hi > FAR {
+                return Err(format!("{place} is outside of its buffer"));
+            }
+        }
+        Ok((lo, hi))
+    }
+
+    /// The buffers of a place, and bytes of the smallest. Those that take turns are of one size.
+    fn buffers(&self, place: &Place, write: bool) -> std::result::Result<usize, String> {
+        if let Slot::Alternating(level, ..) = place.slot
+            && level >= self.loops.len()
+        {
+            return Err(format!("{place} follows a loop that the program doesn't have"));
+        }
+        let mut bytes = None;
+        for id in place.buffers() {
+            let buffer = self.p.buffers.get(id.0 as usize).ok_or_else(|| format!("{place} is no buffer"))?;
+            match buffer.class {
+                Class::Input(_) | Class::Constant(_) if write => {
+                    return Err(format!("b{} is written, and is an input or a constant", id.0));
+                }
+                Class::Activation if buffer.live.is_none() => {
+                    return Err(format!("b{} is used, and has no place in the arena", id.0));
+                }
+                _ => {}
+            }
+            if bytes.is_some_and(|bytes| bytes != buffer.ty.bytes()) {
+                return Err(format!("{place} takes turns between buffers of different sizes"));
+            }
+            bytes = Some(buffer.ty.bytes());
+        }
+        bytes.ok_or_else(|| format!("{place} is no buffer"))
+    }
+
+    /// Whether no step here touches a place.
+    fn never(&self, place: &Place) -> bool {
+        let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].class, Class::Constant(_));
+        self.dead && !(place.strides.is_empty() && place.buffers().any(constant))
+    }
+
+    /// The bytes `from..to` of a place, counted from its start, are in its buffers, and elements of `size` bytes are aligned.
+    fn touch(&self, place: &Place, from: i128, to: i128, size: usize, write: bool) -> Check {
+        let bytes = self.buffers(place, write)?;
+        let (lo, hi) = self.span(place)?;
+        if self.never(place) {
+            return Ok(());
+        }
+        if lo < 0 || hi > bytes as i128 || (from < to && (lo + from < 0 || hi + to > bytes as i128)) {
+            let (b, what) = (place, if write { "written" } else { "read" });
+            return Err(format!("{b} is {what} from byte {} to {}, and has {bytes}", lo + from.min(0), hi + to));
+        }
+        self.aligned(place, size)
+    }
+
+    /// Addresses are multiples of an element's size, as far as memory of the caller's is of its own.
+    fn aligned(&self, place: &Place, size: usize) -> Check {
+        let multiple = |n: i64| n.unsigned_abs().is_multiple_of(size as u64);
+        let base = |id: BufferId| match &self.p.buffers[id.0 as usize] {
+            b if matches!(b.class, Class::Input(_) | Class::Output(_)) => b.ty.dtype.size(),
+            _ => ALIGN,
+        };
+        let fits = place.buffers().all(|id| base(id).is_multiple_of(size))
+            && multiple(place.offset)
+            && place.strides.iter().all(|(_, s)| multiple(*s));
+        if fits { Ok(()) } else { Err(format!("{place} is not aligned to elements of {size} bytes")) }
+    }
+
+    /// Elements of a kernel's buffer that are there, wherever the loops around it are.
+    fn elements(&self, place: &Place, buffer: &Buffer) -> std::result::Result<i64, String> {
+        let size = buffer.dtype.size();
+        let bytes = self.buffers(place, buffer.mode != Mode::Read)?;
+        let (lo, hi) = self.span(place)?;
+        if self.never(place) {
+            return Ok(0);
+        }
+        if lo < 0 || hi > bytes as i128 {
+            return Err(format!("{place} is outside of its buffer of {bytes} bytes"));
+        }
+        self.aligned(place, size)?;
+        Ok(((bytes as i128 - hi) / size as i128) as i64)
+    }
+
+    fn kernel(&self, kernel: &Kernel, args: &[KernelArg], parallel: Option<i64>) -> Check {
+        bounds::valid(kernel)?;
+        if args.len() != kernel.buffers.len() {
+            return Err(format!("{} arguments for {} buffers", args.len(), kernel.buffers.len()));
+        }
+        let own = match &kernel.body[..] {
+            [crate::loops::Stmt::Loop(l)] if l.kind == crate::loops::LoopKind::Parallel => match l.extent {
+                crate::loops::Extent::Exact(crate::loops::Size::Const(n)) => Some(n),
+                _ => return Err("a parallel loop whose count is not known".into()),
+            },
+            _ => None,
+        };
+        if own != parallel || own.is_some_and(|n| n < 0) {
+            return Err(format!("{parallel:?} parallel iterations are run of a kernel that has {own:?}"));
+        }
+        let (mut limits, mut scratch) = (Vec::with_capacity(args.len()), 0usize);
+        for (arg, buffer) in args.iter().zip(&kernel.buffers) {
+            limits.push(match (arg, buffer.mode) {
+                (KernelArg::Scratch(bytes), Mode::Scratch(elements)) => {
+                    let size = buffer.dtype.size();
+                    scratch = scratch.saturating_add(*bytes).saturating_add(ALIGN);
+                    if scratch > MOST || elements.checked_mul(size).is_none_or(|n| n > *bytes) {
+                        return Err(format!("{bytes} bytes of scratch for {elements} elements of {size}"));
+                    }
+                    (bytes / size) as i64
+                }
+                (KernelArg::Place(place), Mode::Read | Mode::Write | Mode::ReadWrite) => {
+                    self.elements(place, buffer)?
+                }
+                _ => return Err("memory where the kernel has scratch, or scratch where it has memory".into()),
+            });
+        }
+        if self.dead {
+            return Ok(());
+        }
+        bounds::inside(kernel, &limits, None).map_err(|o| {
+            let arg = match args.get(o.buf.0 as usize) {
+                Some(KernelArg::Place(place)) => place.to_string(),
+                _ => "scratch".to_string(),
+            };
+            outside(&o, &arg, &limits)
+        })
+    }
+
+    /// A kernel over blocks or tiles of a product; `written` says which its first buffer is.
+    fn tile(&self, kernel: &Kernel, args: &[Place], tile: Tile, (dtype, written): (DType, bool)) -> Check {
+        bounds::valid(kernel)?;
+        let Some((first, others)) = kernel.buffers.split_first() else {
+            return Err("a tile's kernel without a tile".into());
+        };
+        let mode = if written { first.mode == Mode::Write } else { first.mode != Mode::Write };
+        if first.dtype != dtype || !mode || matches!(first.mode, Mode::Scratch(_)) || kernel.sizes != 6 {
+            return Err(format!("{} doesn't fit tiles of {dtype}", kernel.name));
+        }
+        let alone =
+            matches!(&kernel.body[..], [crate::loops::Stmt::Loop(l)] if l.kind == crate::loops::LoopKind::Parallel);
+        if others.len() != args.len() || alone || others.iter().any(|b| matches!(b.mode, Mode::Scratch(_))) {
+            return Err(format!("wrong arguments for {}", kernel.name));
+        }
+        let mut limits = vec![0];
+        for (place, buffer) in args.iter().zip(others) {
+            limits.push(self.elements(place, buffer)?);
+        }
+        // Of a matrix without elements there are no tiles.
+        if self.dead || tile.batch == 0 || tile.rows == 0 || tile.cols == 0 {
+            return Ok(());
+        }
+        bounds::inside(kernel, &limits, Some(tile)).map_err(|o| {
+            let arg = match o.buf.0 {
+                0 => "its tile".to_string(),
+                n => args.get(n as usize - 1).map_or("an index".into(), Place::to_string),
+            };
+            format!("{}: {}", kernel.name, outside(&o, &arg, &limits))
+        })
+    }
+
+    fn matmul(&self, s: &Matmul, factors: [&Factor; 2], c: Option<&Place>, epilogue: Option<&Epilogue>) -> Check {
+        let sizes = [s.batch, s.m, s.n, s.k].map(|n| n.max(1));
+        let work = sizes.iter().try_fold(16usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST);
+        let far = |stride: &isize| stride.unsigned_abs() > MOST;
+        if work.is_none() || s.a.iter().chain(&s.b).any(far) {
+            return Err(format!("a product of {}×[{}·{}·{}]", s.batch, s.m, s.k, s.n));
+        }
+        let [m, k, n, batch] = [s.m, s.k, s.n, s.batch].map(|n| n as i64);
+        let shapes = [([s.batch, s.m, s.k], s.a, (m, k)), ([s.batch, s.k, s.n], s.b, (k, n))];
+        for (factor, (sizes, strides, (rows, cols))) in factors.into_iter().zip(shapes) {
+            match factor {
+                Factor::Memory(place) => {
+                    let size = s.dtype.size() as i128;
+                    let (lo, hi) = reach(sizes, strides);
+                    self.touch(place, lo * size, hi * size, s.dtype.size(), false)?;
+                }
+                Factor::Computed(c) => {
+                    let Prologue { kernel, args } = &**c;
+                    self.tile(kernel, args, Tile { batch, rows, cols, whole_rows: false }, (s.dtype, true))?;
+                }
+            }
+        }
+        match (c, epilogue) {
+            (_, Some(e)) => {
+                let tile = Tile { batch, rows: m, cols: n, whole_rows: e.whole_rows };
+                self.tile(&e.kernel, &e.args, tile, (accumulator(s.dtype), false))
+            }
+            (Some(c), None) => {
+                let dense = [s.m * s.n, s.n, 1].map(|n| n as isize);
+                if s.c != dense {
+                    return Err("the result of a product is not dense".into());
+                }
+                let bytes = (s.batch * s.m * s.n * s.out.size()) as i128;
+                self.touch(c, 0, bytes, s.out.size(), true)
+            }
+            (None, None) => Err("a product without a result".into()),
+        }
+    }
+
+    fn library(&self, op: &Op, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Check {
+        for (list, write) in [(args, false), (outs, true)] {
+            for (place, ty) in list {
+                checked(ty)?;
+                self.touch(place, 0, ty.bytes() as i128, ty.dtype.size(), write)?;
+            }
+        }
+        for (o, (to, ty)) in outs.iter().enumerate().filter(|_| !self.dead) {
+            // A scatter may change its first operand in place.
+            let over = matches!(op, Op::Scatter(_)) && o == 0;
+            let others =
+                args.iter().enumerate().filter(|(i, (from, t))| !(over && *i == 0 && t == ty && self.one(from, to)));
+            let before = outs[..o].iter();
+            if let Some((from, _)) =
+                others.map(|(_, a)| a).chain(before).find(|(from, t)| self.meet((from, t.bytes()), (to, ty.bytes())))
+            {
+                return Err(format!("{to} is written, and {from} is the same memory"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether two places are one: the same buffer, or an input and the output that it is donated to.
+    fn one(&self, a: &Place, b: &Place) -> bool {
+        let (Slot::Fixed(x), Slot::Fixed(y)) = (a.slot, b.slot) else { return a == b };
+        let rest = a.offset == b.offset && a.strides == b.strides;
+        rest && (x == y || self.donated(x, y))
+    }
+
+    fn donated(&self, x: BufferId, y: BufferId) -> bool {
+        match (&self.p.buffers[x.0 as usize].class, &self.p.buffers[y.0 as usize].class) {
+            (Class::Input(i), Class::Output(o)) | (Class::Output(o), Class::Input(i)) => {
+                self.p.donated.contains(&(*i, *o))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether bytes of two places may be the same memory.
+    fn meet(&self, (a, m): (&Place, usize), (b, n): (&Place, usize)) -> bool {
+        if m == 0 || n == 0 {
+            return false;
+        }
+        let levels = [a, b].map(|p| match p.slot {
+            Slot::Fixed(_) => None,
+            Slot::Alternating(level, ..) => Some(level),
+        });
+        let of = |p: &Place, odd: bool| match p.slot {
+            Slot::Fixed(id) => id,
+            Slot::Alternating(_, x, y) => {
+                if odd {
+                    y
+                } else {
+                    x
+                }
+            }
+        };
+        let turns: &[(bool, bool)] = match levels {
+            [Some(x), Some(y)] if x == y => &[(false, false), (true, true)],
+            _ => &[(false, false), (false, true), (true, false), (true, true)],
+        };
+        turns.iter().any(|&(odd, other)| self.overlap((a, of(a, odd), m), (b, of(b, other), n)))
+    }
+
+    fn overlap(&self, (a, x, m): (&Place, BufferId, usize), (b, y, n): (&Place, BufferId, usize)) -> bool {
+        let (p, q) = (&self.p.buffers[x.0 as usize], &self.p.buffers[y.0 as usize]);
+        if x == y || self.donated(x, y) {
+            let apart = a.strides == b.strides
+                && (a.offset as i128 + m as i128 <= b.offset as i128
+                    || b.offset as i128 + n as i128 <= a.offset as i128);
+            return !apart;
+        }
+        match (&p.class, &q.class) {
+            (Class::Activation, Class::Activation) => {
+                p.offset < q.offset + q.ty.bytes() && q.offset < p.offset + p.ty.bytes()
+            }
+            (Class::Input(i), Class::Input(j)) | (Class::Output(i), Class::Output(j)) => i == j,
+            _ => false,
+        }
+    }
+}
+
+/// What products of a dtype are summed in, and tiles hold.
+fn accumulator(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        DType::I8 | DType::I32 => DType::I32,
+        _ => DType::F32,
+    }
+}
+
+/// The first element that a matrix product reads of an operand, and the one behind the last.
+fn reach(sizes: [usize; 3], strides: [isize; 3]) -> (i128, i128) {
+    if sizes.contains(&0) {
+        return (0, 0);
+    }
+    let ends = sizes.into_iter().zip(strides).map(|(n, s)| (n as i128 - 1) * s as i128);
+    let (lo, hi) = ends.fold((0, 0), |(lo, hi): (i128, i128), end| (lo + end.min(0), hi + end.max(0)));
+    (lo, hi + 1)
+}
+
+fn outside(o: &bounds::Outside, arg: &str, limits: &[i64]) -> String {
+    let what = if o.store { "written" } else { "read" };
+    let limit = limits.get(o.buf.0 as usize).copied().unwrap_or(0);
+    format!("{arg} (buffer {}) is {what} at {}, which can't be shown to be below {limit}", o.buf.0, o.index)
+}
