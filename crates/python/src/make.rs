@@ -248,6 +248,12 @@ fn fits(n: Number, d: DType) -> PyResult<()> {
     }
 }
 
+/// Whether an object shows an array by one of Python's protocols.
+#[pyfunction]
+pub(crate) fn _is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    is_array(x)
+}
+
 /// A tensor from an object, in a dtype if one is given. `copy=False` uses the memory of an array, or raises; then nobody may
 /// change it as long as the tensor, or what was computed from it, is in use. Otherwise arrays that may be written to are copied.
 #[pyfunction]

@@ -722,5 +722,6 @@ fn _stop_gradient(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<Py<PyTensor>
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(_stop_gradient, m)?)?;
     m.add_function(wrap_pyfunction!(crate::make::asarray, m)?)?;
+    m.add_function(wrap_pyfunction!(crate::make::_is_array, m)?)?;
     m.add_function(wrap_pyfunction!(_from_bytes, m)?)
 }

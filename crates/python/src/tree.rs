@@ -225,11 +225,17 @@ struct Reader {
     keeps: bool,
     /// Whether static parts of registered classes need a hash.
     compiled: bool,
-    /// For each leaf, whether it is a number of Python's, whose type is not decided yet.
-    loose: Vec<bool>,
+    /// For each leaf, whether it is a number of Python's, whose type is not decided yet; if somebody asks.
+    loose: Option<Vec<bool>>,
 }
 
 impl Reader {
+    fn leaf(&mut self, loose: bool) {
+        if let Some(list) = &mut self.loose {
+            list.push(loose);
+        }
+    }
+
     fn list<'py>(
         &mut self,
         items: impl ExactSizeIterator<Item = Bound<'py, PyAny>>,
@@ -258,7 +264,7 @@ impl Reader {
 
     fn node(&mut self, x: &Bound<'_, PyAny>, depth: usize) -> Result<Node, Unread> {
         if let Ok(t) = x.cast::<PyTensor>() {
-            self.loose.push(false);
+            self.leaf(false);
             return Ok(Node::Leaf(t.get().0.clone()));
         }
         if x.is_none() {
@@ -277,7 +283,7 @@ impl Reader {
             return self.dict(d, depth);
         }
         if x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>() {
-            self.loose.push(x.is_exact_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>());
+            self.leaf(x.is_exact_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>());
             return Ok(Node::Leaf(tensor_from(x)?));
         }
         if let Some((items, maker)) = registered(x)? {
@@ -295,7 +301,7 @@ impl Reader {
             return Ok(Node::Tuple(self.list(t.iter(), depth)?, Some(Object::new(t.get_type().as_any())?)));
         }
         if is_array(x)? {
-            self.loose.push(false);
+            self.leaf(false);
             return Ok(Node::Leaf(tensor_from(x)?));
         }
         if self.keeps {
@@ -308,16 +314,17 @@ impl Reader {
 impl Node {
     /// Reads a tree. Numbers and arrays become tensors.
     pub(crate) fn read(x: &Bound<'_, PyAny>, role: Role<'_>) -> PyResult<Node> {
-        Node::read_loose(x, role).map(|(node, _)| node)
+        Node::read_by(x, role, None).map(|(node, _)| node)
     }
 
     /// The same, and which leaves are numbers of Python's, whose types are not decided yet.
     pub(crate) fn read_loose(x: &Bound<'_, PyAny>, role: Role<'_>) -> PyResult<(Node, Vec<bool>)> {
-        let mut reader = Reader {
-            keeps: matches!(role, Role::Aside),
-            compiled: matches!(role, Role::Compiled(_)),
-            loose: Vec::new(),
-        };
+        Node::read_by(x, role, Some(Vec::new())).map(|(node, loose)| (node, loose.unwrap_or_default()))
+    }
+
+    fn read_by(x: &Bound<'_, PyAny>, role: Role<'_>, loose: Option<Vec<bool>>) -> PyResult<(Node, Option<Vec<bool>>)> {
+        let (keeps, compiled) = (matches!(role, Role::Aside), matches!(role, Role::Compiled(_)));
+        let mut reader = Reader { keeps, compiled, loose };
         match reader.node(x, 0) {
             Ok(node) => Ok((node, reader.loose)),
             Err(Unread::Error(e)) => Err(e),

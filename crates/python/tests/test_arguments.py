@@ -165,6 +165,11 @@ class Arguments(unittest.TestCase):
             with self.assertRaises(ValueError):
                 tl.random.multinomial(key, 5.0, p, shape=shape)
 
+    def test_names_of_types_are_those_of_numpy(self):
+        for code in "b1 ? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 bool int8 int64 uint16 float16 float64".split():
+            self.assertEqual(tnp.zeros(1, code).dtype.name, np.dtype(code).name)
+            self.assertEqual(tl.dtype(np.dtype(code)), np.dtype(code).name)
+
     def test_common_types_of_numbers(self):
         x = tnp.ones(2)
         for other, want in ((1.0, "float32"), (np.float64(1), "float64"), (np.float32(1), "float32"), (np.int8(1), "float32"), (True, "float32")):

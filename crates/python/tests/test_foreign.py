@@ -234,6 +234,25 @@ class Foreign(unittest.TestCase):
             self.assertEqual(tl.jit(lambda a: a + 0.0)(x).tolist(), [1.0, 5.0, 1.0])
             self.assertEqual(y.tolist(), [1.0, 1.0, 1.0])
 
+    def test_arrays_of_every_protocol_as_indices(self):
+        x = tnp.arange(12).reshape(3, 4)
+        i = np.array([2, 0], np.int32)
+        for protocol, make in PROTOCOLS.items():
+            with self.subTest(protocol):
+                self.assertEqual(x[make(i)].tolist(), [[8, 9, 10, 11], [0, 1, 2, 3]])
+                self.assertEqual(x[1:, make(i)].tolist(), [[6, 4], [10, 8]])
+                self.assertEqual(x.at[make(i)].set(0)[:, 0].tolist(), [0, 4, 0])
+                self.assertEqual(x.at[make(i), 1].add(make(i)).tolist()[2], [8, 11, 10, 11])
+                y = x.__copy__()
+                y[make(i), 0] = make(i)
+                self.assertEqual(y[:, 0].tolist(), [0, 4, 2])
+        for protocol in ("numpy", "__array__", "__dlpack__ before 1.0", *(["torch", "jax"] if torch and jax else [])):
+            if protocol.startswith("__dlpack") and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+                continue  # no capsules of bools
+            mask = PROTOCOLS[protocol](np.array([True, False, True]))
+            self.assertEqual(x[mask].shape, (2, 4))
+            self.assertEqual(x.at[mask].set(0)[:, 1].tolist(), [0, 5, 0])
+
     def test_scalars_of_numpy_keep_their_types(self):
         kinds = [np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.float32, np.float64]
         for kind in kinds:
@@ -409,6 +428,14 @@ class Others(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "Layer has no hash"):
             run(Layer(X, [2]))
         self.assertEqual(tl.grad(lambda l: tnp.sum(l.w * l.sizes[0]))(Layer(X, [2])).w.tolist(), [2.0] * 3)
+
+    def test_programs_are_shown_with_static_arguments(self):
+        run = tl.jit(lambda a, n, *, mode="x", b=1.0: a * b * len(n) if mode == "x" else a, static_argnums=1, static_argnames="mode")
+        self.assertIn("mul", run.lower(X, "name").as_text())
+        self.assertNotIn("mul", run.lower(X, n="name", mode="y", b=2.0).as_text())
+        self.assertEqual(run.lower(tl.ShapeDtypeStruct((3,), "float32"), "name", b=X).as_text(), run.lower(X, "name", b=X).as_text())
+        with self.assertRaisesRegex(TypeError, "str"):
+            run.lower("text", "name").as_text()
 
     def test_vmap_gives_no_row_for_the_batch(self):
         with self.assertRaisesRegex(ValueError, "depends on the batch"):

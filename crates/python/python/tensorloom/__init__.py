@@ -77,7 +77,10 @@ def jit(
         return _functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
     numbers = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
     names = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)
-    return _named(_core.Jitted(f, *_statics(f, numbers, names)), f)
+    numbers, names = _statics(f, numbers, names)
+    made = _named(_core.Jitted(f, numbers, names), f)
+    made._static_argnums, made._static_argnames = numbers, names
+    return made
 
 
 def _statics(f, numbers, names):
