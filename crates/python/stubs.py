@@ -52,7 +52,7 @@ NAMES = {
     "tensors": "dict[str, ArrayLike]", "data": "bytes", "return_index": "bool", "return_inverse": "bool", "return_counts": "bool",
     "repeats": "int | ArrayLike", "kind": "Any", "type": "DTypeLike | Tensor", "from_": "DTypeLike | Tensor", "to": "DTypeLike",
     "rtol": "float", "atol": "float", "reps": "int | Sequence[int]", "repetitions": "int | Sequence[int]", "shift": "int | Sequence[int]",
-    "source": "int | Sequence[int]", "destination": "int | Sequence[int]", "pad_width": "Any", "min": "ArrayLike | None", "max": "ArrayLike | None",
+    "source": "int | Sequence[int]", "destination": "int | Sequence[int]", "pad_width": "Any", "stat_length": "Any", "reflect_type": "str", "min": "ArrayLike | None", "max": "ArrayLike | None",
     "axes": "int | Sequence[int] | Sequence[Sequence[int]]", "init": "Any", "xs": "Any", "length": "int | None", "reverse": "bool", "body": "Callable[..., Any]",
     "body_fun": "Callable[..., Any]", "cond_fun": "Callable[..., Any]", "init_val": "Any", "lower": "Any", "upper": "Any", "pred": "ArrayLike",
     "true_fun": "Callable[..., Any]", "false_fun": "Callable[..., Any]", "offset": "int", "upper_": "bool", "full_matrices": "bool", "ord": "Any",
@@ -167,7 +167,7 @@ SLOTS = dict.fromkeys(
 ) | {"__setitem__": ", key: Any, value: ArrayLike, /", "__getitem__": ", key: Any, /", "__pow__": ", other: Any, mod: None = None, /",
      "__rpow__": ", other: Any, mod: None = None, /", "__call__": ", *args: Any, **kwargs: Any"}
 NOTED = {
-    "__dlpack__": "A capsule of the same memory.", "__dlpack_device__": "The processor.", "__array__": "An array of NumPy's.",
+    "__dlpack__": "A capsule of the same memory, marked as read-only; of a copy before version 1.0, which has no such mark.", "__dlpack_device__": "The processor.", "__array__": "An array of NumPy's.",
     "__array_namespace__": "The array API's namespace.", "__complex__": "The one element.",
 }
 SKIP = {"__new__", "__reduce__", "__copy__", "__deepcopy__", "__class__", "__getattribute__", "__setattr__", "__delattr__", "__init__", "__delitem__",

@@ -52,7 +52,11 @@ impl<'py> Args<'py> {
     }
 
     pub(crate) fn number(&self, i: usize) -> PyResult<Number> {
-        let x = self.at(i)?;
+        let mut x = self.at(i)?;
+        // Numbers of NumPy, and other arrays of one element.
+        if number(&x)?.is_none() && x.hasattr("item")? {
+            x = x.call_method0("item")?;
+        }
         number(&x)?.ok_or_else(|| PyTypeError::new_err(format!("{x} is no number")))
     }
 
@@ -169,13 +173,14 @@ fn axes(x: &Bound<'_, PyAny>) -> PyResult<Along> {
     Ok(x.extract::<Vec<isize>>()?.into())
 }
 
-/// A number of Python's; bools are none.
+/// A number of Python's; bools are none, and neither are NumPy's, which have types of their own (its float64 is a float of Python
+/// too).
 pub(crate) fn number(x: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
     if x.is_instance_of::<PyBool>() {
         return Ok(None);
     }
     if x.is_instance_of::<PyFloat>() {
-        return Ok(Some(Number::Float(x.extract()?)));
+        return if is_double(x)? { Ok(None) } else { Ok(Some(Number::Float(x.extract()?))) };
     }
     if x.is_instance_of::<PyInt>() {
         return Ok(Some(match x.extract::<i64>() {
@@ -184,6 +189,11 @@ pub(crate) fn number(x: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
         }));
     }
     Ok(None)
+}
+
+/// Whether it is a float64 of NumPy.
+pub(crate) fn is_double(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(!x.is_exact_instance_of::<PyFloat>() && x.is_instance_of::<PyFloat>() && x.hasattr("__array_interface__")?)
 }
 
 /// A number or a tensor.

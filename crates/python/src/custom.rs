@@ -1,8 +1,8 @@
 //! Functions with derivatives of their own, and what a function gives without being run.
 
 use crate::raised;
-use crate::transform::{PyFn, keep, settled};
-use crate::tree::Node;
+use crate::transform::{Derivatives, PyFn, derivatives, keep, settled};
+use crate::tree::{Node, Role};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -44,22 +44,29 @@ fn cotangents(args: &Node, given: Node) -> Node {
     Node::tuple(each.collect())
 }
 
-/// `forward(*args) -> (result, residuals)` with its own reverse rule: `backward(residuals, cotangent) -> cotangents`.
+/// `f(*args)` with its own reverse rule: `forward(*args) -> (result, residuals)` and `backward(residuals, cotangent) ->
+/// cotangents`. The rule is traced when the function is called, if derivatives are taken there, and for one derivative less: it
+/// may call the function itself.
 #[pyfunction]
 pub(crate) fn _custom_vjp<'py>(
     py: Python<'py>,
+    f: &Bound<'py, PyAny>,
     forward: &Bound<'py, PyAny>,
     backward: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (forward, backward) = (PyFn::new(forward)?, PyFn::new(backward)?);
-    let args = Node::read(args, false)?;
+    let (f, forward, backward) = (PyFn::new(f)?, PyFn::new(forward)?, PyFn::new(backward)?);
+    let args = Node::read(args, Role::Argument)?;
+    let Some(less) = derivatives().checked_sub(1) else {
+        return settled(f.call(&args.items(), &[]))?.write(py);
+    };
+    let _less = Derivatives::set(less);
     let run = |x: Node| pair(forward.call(&x.items(), &[]), "the forward function of custom_vjp");
     let back = |(residuals, ct): (Node, Node)| cotangents(&args, backward.call(&[residuals, ct], &[]));
     settled(tensorloom::custom_vjp(run, back).call(args.clone()))?.write(py)
 }
 
-/// `f(*args)` with its own forward rule: `rule(primals, tangents) -> (result, tangent)`.
+/// `f(*args)` with its own forward rule: `rule(primals, tangents) -> (result, tangent)`, traced as a reverse rule is.
 #[pyfunction]
 pub(crate) fn _custom_jvp<'py>(
     py: Python<'py>,
@@ -68,9 +75,14 @@ pub(crate) fn _custom_jvp<'py>(
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (f, rule) = (PyFn::new(f)?, PyFn::new(rule)?);
+    let args = Node::read(args, Role::Argument)?;
+    let Some(less) = derivatives().checked_sub(1) else {
+        return settled(f.call(&args.items(), &[]))?.write(py);
+    };
+    let _less = Derivatives::set(less);
     let run = |x: Node| f.call(&x.items(), &[]);
     let push = |(x, dx): (Node, Node)| pair(rule.call(&[x, dx], &[]), "the rule of custom_jvp").1;
-    settled(tensorloom::custom_jvp(run, push).call(Node::read(args, false)?))?.write(py)
+    settled(tensorloom::custom_jvp(run, push).call(args))?.write(py)
 }
 
 /// The structure of a function's result, with places in the list of (shape, dtype) pairs beside it.
@@ -87,7 +99,7 @@ pub(crate) fn _eval_shape<'py>(
         seen.replace(out.clone());
         out
     };
-    let types = settled(tensorloom::eval_shape(run, Node::read(args, false)?))?.map_err(|e| raised(&e))?;
+    let types = settled(tensorloom::eval_shape(run, Node::read(args, Role::Argument)?))?.map_err(|e| raised(&e))?;
     let list = PyList::empty(py);
     for t in types {
         list.append((t.shape.to_vec(), crate::dtype::PyDType(t.dtype)))?;

@@ -140,7 +140,7 @@ unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule over elements, which it keeps. Elements that are lent are read-only, which capsules before version 1.0 can't say.
+/// A capsule over elements, which it keeps. Elements that are lent are read-only, so that they need a versioned capsule.
 pub(crate) fn export(py: Python<'_>, elements: Elements, max_version: Option<(u32, u32)>) -> PyResult<Py<PyAny>> {
     let flags = if matches!(elements, Elements::Copied(_)) { COPIED } else { READ_ONLY };
     let mut held = Held::new(elements);

@@ -107,7 +107,19 @@ pub(crate) fn dtype(x: &Bound<'_, PyAny>) -> PyResult<DType> {
     let text = match text.as_str() {
         "float" | "float32_" => "float32",
         "int" => "int32",
-        "bool_" => "bool",
+        "bool_" | "b1" | "?" => "bool",
+        // NumPy's codes count bytes.
+        "i1" => "int8",
+        "i2" => "int16",
+        "i4" => "int32",
+        "i8" => "int64",
+        "u1" => "uint8",
+        "u2" => "uint16",
+        "u4" => "uint32",
+        "u8" => "uint64",
+        "f2" => "float16",
+        "f4" => "float32",
+        "f8" => "float64",
         other => other,
     };
     if let Some((d, _)) = NAMES.iter().find(|(_, n)| *n == text) {

@@ -1,12 +1,12 @@
 //! Tensors from Python's numbers, lists and arrays.
 
-use crate::args::number;
+use crate::args::{is_double, number};
 use crate::dtype::{dtype, name};
 use crate::memory::{Foreign, dense};
 use crate::tensor::{PyTensor, wrap};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyRange, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyList, PyRange, PyString, PyTuple, PyType};
 use std::sync::Arc;
 use tensorloom::{DType, Number, Tensor, np};
 
@@ -23,6 +23,19 @@ fn alone(n: Number) -> DType {
 /// A tensor from any object that is one in some way.
 pub(crate) fn tensor_from(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     tensor_of(x, None)
+}
+
+/// Whether an object shows an array by one of Python's protocols. Text, bytes and classes don't count.
+pub(crate) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if x.is_instance_of::<PyString>() || x.is_instance_of::<PyBytes>() || x.is_instance_of::<PyType>() {
+        return Ok(false);
+    }
+    Ok(x.is_instance_of::<PyTensor>()
+        || x.hasattr("__array_interface__")?
+        || x.hasattr("__dlpack__")?
+        // SAFETY: it is asked whether it has the protocol.
+        || unsafe { pyo3::ffi::PyObject_CheckBuffer(x.as_ptr()) } == 1
+        || x.hasattr("__array__")?)
 }
 
 /// Whether it is a list of elements that may be lists themselves.
@@ -111,6 +124,8 @@ pub(crate) fn shown(x: &Bound<'_, PyAny>, forbidden: bool) -> PyResult<(Foreign,
 enum Element {
     Bool(bool),
     Number(Number),
+    /// A float64 of NumPy.
+    Double(f64),
 }
 
 /// From lists of numbers. Tensors and arrays inside are stacked.
@@ -122,11 +137,14 @@ fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
         return Ok(np::stack(&parts.iter().collect::<Vec<_>>(), 0));
     }
     let d = wanted.unwrap_or_else(|| {
+        if flat.iter().any(|e| matches!(e, Element::Double(_))) {
+            return DType::F64;
+        }
         let floats = flat.iter().any(|e| matches!(e, Element::Number(Number::Float(_))));
         let bools = !flat.is_empty() && flat.iter().all(|e| matches!(e, Element::Bool(_)));
         let large = flat.iter().filter_map(|e| match e {
             Element::Number(n) => Some(alone(*n)),
-            Element::Bool(_) => None,
+            _ => None,
         });
         match (floats || flat.is_empty(), bools) {
             (true, _) => DType::F32,
@@ -145,7 +163,7 @@ fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
             .iter()
             .map(|e| match e {
                 Element::Bool(b) => f64::from(u8::from(*b)),
-                Element::Number(Number::Float(x)) => *x,
+                Element::Number(Number::Float(x)) | Element::Double(x) => *x,
                 Element::Number(Number::Int(i)) => *i as f64,
                 Element::Number(Number::Unsigned(u)) => *u as f64,
             })
@@ -156,7 +174,7 @@ fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
             .iter()
             .map(|e| match e {
                 Element::Bool(b) => i64::from(*b),
-                Element::Number(Number::Float(x)) => *x as i64,
+                Element::Number(Number::Float(x)) | Element::Double(x) => *x as i64,
                 Element::Number(Number::Int(i)) => *i,
                 Element::Number(Number::Unsigned(u)) => *u as i64,
             })
@@ -190,6 +208,8 @@ fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &m
         flat.push(Element::Bool(b.is_true()));
     } else if let Some(n) = number(x)? {
         flat.push(Element::Number(n));
+    } else if is_double(x)? {
+        flat.push(Element::Double(x.extract()?));
     } else if is_list(x) {
         let n = x.len()?;
         shallow(depth)?;
@@ -226,6 +246,12 @@ fn fits(n: Number, d: DType) -> PyResult<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether an object shows an array by one of Python's protocols.
+#[pyfunction]
+pub(crate) fn _is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    is_array(x)
 }
 
 /// A tensor from an object, in a dtype if one is given. `copy=False` uses the memory of an array, or raises; then nobody may

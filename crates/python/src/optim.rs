@@ -1,7 +1,7 @@
 //! Optimisers: chains of gradient transforms over trees of Python, put together in `optim.py`.
 
 use crate::transform::{PyFn, settled};
-use crate::tree::Node;
+use crate::tree::{Node, Role};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -80,7 +80,7 @@ fn read(state: Node) -> Vec<OptState> {
 impl GradientTransformation {
     /// The state before the first step.
     fn init<'py>(&self, py: Python<'py>, params: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let params = Node::read(params, false)?;
+        let params = Node::read(params, Role::Argument)?;
         shown(self.links.iter().map(|l| l.init(&params)).collect()).write(py)
     }
 
@@ -106,12 +106,12 @@ impl GradientTransformation {
         state: &Bound<'py, PyAny>,
         params: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let mut updates = Node::read(updates, false)?;
+        let mut updates = Node::read(updates, Role::Argument)?;
         let params = match params.filter(|p| !p.is_none()) {
-            Some(p) => Node::read(p, false)?,
+            Some(p) => Node::read(p, Role::Argument)?,
             None => updates.clone(),
         };
-        let state = read(Node::read(state, false)?);
+        let state = read(Node::read(state, Role::Argument)?);
         if state.len() != self.links.len() {
             return Err(PyValueError::new_err("the state is one of another optimiser"));
         }

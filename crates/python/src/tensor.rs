@@ -490,7 +490,15 @@ impl PyTensor {
         if dl_device.is_some_and(|d| d != (1, 0)) {
             return Err(pyo3::exceptions::PyBufferError::new_err("the tensor is given to the processor alone"));
         }
-        let elements = if copy == Some(true) { Elements::copied(py, &self.0)? } else { Elements::of(py, &self.0)? };
+        // What is shared is read-only. A capsule from before version 1.0 can't say so, and holds a copy.
+        let flagged = max_version.is_some_and(|v| v.0 >= 1);
+        if copy == Some(false) && !flagged {
+            return Err(pyo3::exceptions::PyBufferError::new_err(
+                "a tensor's memory is read-only, which DLPack before version 1.0 can't say; ask with max_version=(1, 0), or allow a copy",
+            ));
+        }
+        let shared = flagged && copy != Some(true);
+        let elements = if shared { Elements::of(py, &self.0)? } else { Elements::copied(py, &self.0)? };
         crate::dlpack::export(py, elements, max_version)
     }
 
@@ -719,5 +727,6 @@ fn _stop_gradient(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<Py<PyTensor>
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(_stop_gradient, m)?)?;
     m.add_function(wrap_pyfunction!(crate::make::asarray, m)?)?;
+    m.add_function(wrap_pyfunction!(crate::make::_is_array, m)?)?;
     m.add_function(wrap_pyfunction!(_from_bytes, m)?)
 }

@@ -4,8 +4,7 @@
 use crate::interrupt::detached;
 use crate::make::tensor_from;
 use crate::raised;
-use crate::tensor::PyTensor;
-use crate::tree::Node;
+use crate::tree::{Node, Role};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -19,6 +18,33 @@ thread_local! {
     static PENDING: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     /// Whether compiled functions are called as they were written.
     static PLAIN: Cell<bool> = const { Cell::new(false) };
+    /// How many derivatives are taken of what this thread traces: functions with rules of their own need as many of them.
+    static DERIVATIVES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many derivatives are taken of what this thread traces.
+pub(crate) fn derivatives() -> u32 {
+    DERIVATIVES.get()
+}
+
+/// Sets how many derivatives are taken, until it is dropped.
+pub(crate) struct Derivatives(u32);
+
+impl Derivatives {
+    pub(crate) fn set(n: u32) -> Derivatives {
+        Derivatives(DERIVATIVES.replace(n))
+    }
+
+    /// One more, for the function of a transform that differentiates.
+    fn more() -> Derivatives {
+        Derivatives::set(derivatives() + 1)
+    }
+}
+
+impl Drop for Derivatives {
+    fn drop(&mut self) {
+        DERIVATIVES.set(self.0);
+    }
 }
 
 /// Says whether compiled functions of this thread are called as they were written, and gives what held before.
@@ -65,6 +91,11 @@ impl PyFn {
 
     /// Calls it; an exception is kept, and nothing given.
     pub(crate) fn call(&self, args: &[Node], named: &[(String, Node)]) -> Node {
+        self.call_for(args, named, Role::Result)
+    }
+
+    /// The same, with a result that is read for something else.
+    fn call_for(&self, args: &[Node], named: &[(String, Node)], role: Role<'_>) -> Node {
         Python::attach(|py| {
             let run = || -> PyResult<Node> {
                 let args: Vec<_> = args.iter().map(|n| n.write(py)).collect::<PyResult<_>>()?;
@@ -73,7 +104,7 @@ impl PyFn {
                     dict.set_item(k, v.write(py)?)?;
                 }
                 let dict = (!named.is_empty()).then_some(&dict);
-                Node::read(&self.0.bind(py).call(PyTuple::new(py, args)?, dict)?, false)
+                Node::read(&self.0.bind(py).call(PyTuple::new(py, args)?, dict)?, role)
             };
             run().unwrap_or_else(|e| {
                 keep(e);
@@ -95,21 +126,26 @@ impl PyFn {
     }
 }
 
-/// Arguments of a call: those in order, then those by name, in the order of their names.
-fn arguments(
+/// Arguments of a call: those in order, then those by name, in the order of their names. `role` says what those at each place
+/// are for; those by name are for `other`.
+fn arguments<'a>(
     args: &Bound<'_, PyTuple>,
     named: Option<&Bound<'_, PyDict>>,
+    role: impl Fn(usize) -> Role<'a>,
+    other: Role<'a>,
 ) -> PyResult<(Vec<Node>, Vec<(String, Node)>)> {
-    let args = args.iter().map(|x| Node::read(&x, false)).collect::<PyResult<_>>()?;
+    let args = args.iter().enumerate().map(|(i, x)| Node::read(&x, role(i))).collect::<PyResult<_>>()?;
     let mut by_name = Vec::new();
     for (k, v) in named.into_iter().flatten() {
-        by_name.push((k.extract::<String>()?, Node::read(&v, false)?));
+        by_name.push((k.extract::<String>()?, Node::read(&v, other)?));
     }
     by_name.sort_by(|a, b| a.0.cmp(&b.0));
     Ok((args, by_name))
 }
 
 /// What a compiled function is called with.
+///
+/// Its structure has the number of derivatives too: what was traced for fewer has rules for fewer.
 struct Call {
     args: Vec<Node>,
     named: Vec<(String, Node)>,
@@ -129,6 +165,7 @@ impl Tree for Call {
     }
 
     fn structure(&self, into: &mut dyn std::hash::Hasher) {
+        into.write_u32(derivatives());
         into.write_usize(self.args.len());
         self.args.iter().for_each(|n| n.structure(into));
         for (k, n) in &self.named {
@@ -189,11 +226,13 @@ impl Jitted {
         }
         let mut call = Call { args: Vec::with_capacity(args.len()), named: Vec::new() };
         for (i, x) in args.iter().enumerate() {
-            call.args.push(Node::read(&x, self.fixed.contains(&i))?);
+            let fixed = self.fixed.contains(&i);
+            call.args.push(if fixed { Node::fixed(&x)? } else { Node::read(&x, Role::Compiled(&i))? });
         }
         for (k, v) in named.into_iter().flatten() {
             let k: String = k.extract()?;
-            let v = Node::read(&v, self.fixed_names.contains(&k))?;
+            let fixed = self.fixed_names.contains(&k);
+            let v = if fixed { Node::fixed(&v)? } else { Node::read(&v, Role::Compiled(&k))? };
             call.named.push((k, v));
         }
         call.named.sort_by(|a, b| a.0.cmp(&b.0));
@@ -267,12 +306,14 @@ fn _value_and_grad<'py>(
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (args, named) = arguments(args, named)?;
     let (at, single) = chosen(argnums, args.len())?;
+    let role = |i| if at.contains(&i) { Role::Argument } else { Role::Aside };
+    let (args, named) = arguments(args, named, role, Role::Aside)?;
+    let _more = Derivatives::more();
     let over = Node::tuple(at.iter().map(|&i| args[i].clone()).collect());
     let (value, aux, grads) = if has_aux {
         let run = |x: Node| -> (Tensor, Node) {
-            pair(f.call(&replaced(&args, &at, x), &named)).unwrap_or_else(|| {
+            pair(f.call_for(&replaced(&args, &at, x), &named, Role::Aside)).unwrap_or_else(|| {
                 keep(PyTypeError::new_err("with has_aux, the function gives a pair of a tensor and something else"));
                 (tensorloom::engine().zeros(tensorloom::DType::F32, &[]), Node::none())
             })
@@ -301,6 +342,8 @@ fn axes_of(axes: &Bound<'_, PyAny>, tree: &Node, into: &mut Vec<Option<isize>>) 
     let misfit = || PyValueError::new_err("in_axes and out_axes are a number, None, or nest as the values do");
     match tree {
         Node::Tuple(items, _) | Node::List(items) => {
+            let children = Node::children(axes)?;
+            let axes = children.as_ref().unwrap_or(axes);
             if axes.len()? != items.len() {
                 return Err(misfit());
             }
@@ -331,7 +374,13 @@ fn _vmap<'py>(
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (args, named) = arguments(args, named)?;
+    // An argument that the batch shares is only passed on.
+    let shared = |i: usize| match in_axes.cast::<PyTuple>() {
+        Ok(each) => each.get_item(i).is_ok_and(|a| a.is_none()),
+        Err(_) => in_axes.is_none(),
+    };
+    let role = |i| if shared(i) { Role::Aside } else { Role::Argument };
+    let (args, named) = arguments(args, named, role, Role::Argument)?;
     let all = Node::tuple(args);
     let mut axes = Vec::new();
     axes_of(in_axes, &all, &mut axes)?;
@@ -351,7 +400,10 @@ fn _vmap<'py>(
     for t in &mapped {
         t.check().map_err(|e| raised(&e))?;
     }
-    let run = |mapped: Vec<Tensor>| -> Node {
+    // The structure of the result, and the axis of the batch in each leaf.
+    let seen = RefCell::new((Node::none(), Vec::new()));
+    // Leaves that have the batch, and those that the batch shares.
+    let run = |mapped: Vec<Tensor>| -> (Vec<Tensor>, Vec<Tensor>) {
         let mut next = mapped.into_iter();
         let mut k = 0;
         let args = all.rebuild(&mut || {
@@ -365,23 +417,30 @@ fn _vmap<'py>(
             .iter()
             .map(|(k, n)| (k.clone(), n.rebuild(&mut || next.next().expect("one for each leaf"))))
             .collect();
-        f.call(&args.items(), &named)
+        let out = f.call(&args.items(), &named);
+        let mut to = Vec::new();
+        if let Err(e) = axes_of(out_axes, &out, &mut to) {
+            keep(e);
+            to = vec![Some(0); out.leaves().len()];
+        }
+        let (mut batched, mut rest) = (Vec::new(), Vec::new());
+        for (t, a) in out.leaves().into_iter().zip(&to) {
+            if a.is_some() { batched.push(t) } else { rest.push(t) }
+        }
+        seen.replace((out, to));
+        (batched, rest)
     };
-    let mut v = tensorloom::vmap(run);
+    let mut v = tensorloom::vmap(run).out_axes([Some(0), None]);
     if let Some(n) = axis_size {
         v = v.axis_size(n);
     }
-    let out = settled(v.call(mapped))?;
-    let mut to = Vec::new();
-    axes_of(out_axes, &out, &mut to)?;
-    let mut k = 0;
-    let out = out.map(|t| {
-        k += 1;
-        match to[k - 1] {
-            Some(0) => t.clone(),
-            Some(a) => np::moveaxis(t, &[0], &[a]),
-            None => t.i(0),
-        }
+    let (batched, rest) = settled(v.call(mapped))?;
+    let (out, to) = seen.into_inner();
+    let (mut batched, mut rest, mut to) = (batched.into_iter(), rest.into_iter(), to.into_iter());
+    let out = out.rebuild(&mut || match to.next().flatten() {
+        Some(0) => batched.next().expect("one for each leaf"),
+        Some(a) => np::moveaxis(&batched.next().expect("one for each leaf"), &[0], &[a]),
+        None => rest.next().expect("one for each leaf"),
     });
     out.write(py)
 }
@@ -395,7 +454,8 @@ fn _jvp<'py>(
     tangents: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (x, dx) = (Node::read(primals, false)?, Node::read(tangents, false)?);
+    let (x, dx) = (Node::read(primals, Role::Argument)?, Node::read(tangents, Role::Argument)?);
+    let _more = Derivatives::more();
     let (y, dy) = settled(tensorloom::jvp(|x: Node| f.call(&x.items(), &[]), x, dx))?;
     Ok((y.write(py)?, dy.write(py)?).into_pyobject(py)?.into_any())
 }
@@ -407,7 +467,7 @@ pub(crate) struct Pullback(Vjp<Node, Node>);
 #[pymethods]
 impl Pullback {
     fn __call__<'py>(&self, py: Python<'py>, ct: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        settled(self.0.call(Node::read(ct, false)?))?.write(py)
+        settled(self.0.call(Node::read(ct, Role::Argument)?))?.write(py)
     }
 }
 
@@ -416,7 +476,9 @@ impl Pullback {
 #[pyo3(signature = (f, *args))]
 fn vjp<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (y, back) = settled(tensorloom::vjp(|x: Node| f.call(&x.items(), &[]), Node::read(args, false)?))?;
+    let args = Node::read(args, Role::Argument)?;
+    let _more = Derivatives::more();
+    let (y, back) = settled(tensorloom::vjp(|x: Node| f.call(&x.items(), &[]), args))?;
     Ok((y.write(py)?, Py::new(py, Pullback(back))?).into_pyobject(py)?.into_any())
 }
 
@@ -428,7 +490,7 @@ pub(crate) struct Pushforward(LinearMap<Node, Node>);
 impl Pushforward {
     #[pyo3(signature = (*tangents))]
     fn __call__<'py>(&self, py: Python<'py>, tangents: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
-        settled(self.0.call(Node::read(tangents, false)?))?.write(py)
+        settled(self.0.call(Node::read(tangents, Role::Argument)?))?.write(py)
     }
 }
 
@@ -437,7 +499,9 @@ impl Pushforward {
 #[pyo3(signature = (f, *args))]
 fn linearize<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (y, map) = settled(tensorloom::linearize(|x: Node| f.call(&x.items(), &[]), Node::read(args, false)?))?;
+    let args = Node::read(args, Role::Argument)?;
+    let _more = Derivatives::more();
+    let (y, map) = settled(tensorloom::linearize(|x: Node| f.call(&x.items(), &[]), args))?;
     Ok((y.write(py)?, Py::new(py, Pushforward(map))?).into_pyobject(py)?.into_any())
 }
 
@@ -451,12 +515,14 @@ fn _jacobian<'py>(
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let args: Vec<Node> = args.iter().map(|x| Node::read(&x, false)).collect::<PyResult<_>>()?;
+    let role = |i| if i == argnum { Role::Argument } else { Role::Aside };
+    let (args, _) = arguments(args, None, role, Role::Aside)?;
     let Some(x) = args.get(argnum).and_then(Node::leaf).cloned() else {
         return Err(PyTypeError::new_err(
             "jacfwd and jacrev differentiate with respect to an argument that is one tensor",
         ));
     };
+    let _more = Derivatives::more();
     let run = |x: Tensor| f.call(&replaced(&args, &[argnum], Node::tuple(vec![Node::Leaf(x)])), &[]);
     let out = if reverse { tensorloom::jacrev(run).call(x) } else { tensorloom::jacfwd(run).call(x) };
     settled(out)?.write(py)
@@ -470,7 +536,7 @@ fn _checkpoint<'py>(
     args: &Bound<'py, PyTuple>,
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (args, named) = arguments(args, named)?;
+    let (args, named) = arguments(args, named, |_| Role::Argument, Role::Argument)?;
     settled(tensorloom::checkpoint(PyFn::new(f)?).call(Call { args, named }))?.write(py)
 }
 
@@ -497,7 +563,7 @@ fn scan<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
     let none = py.None().into_bound(py);
-    let xs = Node::read(xs.unwrap_or(&none), false)?;
+    let xs = Node::read(xs.unwrap_or(&none), Role::Argument)?;
     let (c, y) = carried("scan", init, |init, carry| {
         let mut loop_ = Scan::new();
         if let Some(n) = length {
@@ -555,8 +621,7 @@ impl Carry {
 /// Runs a loop. Where the body makes floats of integers, numbers of Python's that it begins with become floats, as in JAX; tensors
 /// have decided, and that is an error.
 fn carried<T>(what: &str, init: &Bound<'_, PyAny>, run: impl Fn(Node, &Carry) -> T) -> PyResult<T> {
-    let mut start = Node::read(init, false)?;
-    let mut loose = None;
+    let (mut start, loose) = Node::read_loose(init, Role::Argument)?;
     // A float makes floats of other leaves, so that one more round may be needed for each.
     loop {
         let carry = Carry::default();
@@ -565,14 +630,6 @@ fn carried<T>(what: &str, init: &Bound<'_, PyAny>, run: impl Fn(Node, &Carry) ->
         if wider.iter().all(Option::is_none) {
             return Ok(out);
         }
-        let loose = match &loose {
-            Some(l) => l,
-            None => {
-                let mut l = Vec::new();
-                Node::loose(init, &mut l)?;
-                loose.insert(l)
-            }
-        };
         let leaves = start.leaves();
         for (k, to) in wider.iter().enumerate().filter_map(|(k, w)| Some((k, (*w)?))) {
             if !loose.get(k).copied().unwrap_or(false) {
@@ -644,7 +701,7 @@ fn cond<'py>(
     let pred = tensor_from(pred)?;
     let (yes, no) = (PyFn::new(on_true)?, PyFn::new(on_false)?);
     let (yes, no) = (|x: Node| yes.call(&x.items(), &[]), |x: Node| no.call(&x.items(), &[]));
-    settled(tensorloom::lax::cond(&pred, yes, no, Node::read(operands, false)?))?.write(py)
+    settled(tensorloom::lax::cond(&pred, yes, no, Node::read(operands, Role::Argument)?))?.write(py)
 }
 
 /// A running reduction by an associative function of two trees.
@@ -659,14 +716,14 @@ fn associative_scan<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
     let run = |(a, b): (Node, Node)| f.call(&[a, b], &[]);
-    settled(tensorloom::lax::associative_scan(run, Node::read(elems, false)?, reverse, axis))?.write(py)
+    settled(tensorloom::lax::associative_scan(run, Node::read(elems, Role::Argument)?, reverse, axis))?.write(py)
 }
 
 /// `f` for each entry of the first axis, one after the other.
 #[pyfunction]
 fn map<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, xs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    settled(tensorloom::lax::map(|x: Node| f.call(&[x], &[]), Node::read(xs, false)?))?.write(py)
+    settled(tensorloom::lax::map(|x: Node| f.call(&[x], &[]), Node::read(xs, Role::Argument)?))?.write(py)
 }
 
 /// The program of a function as text.
@@ -674,51 +731,8 @@ fn map<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, xs: &Bound<'py, PyAny>) -> P
 #[pyo3(signature = (f, *args))]
 fn make_graph(f: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<String> {
     let f = PyFn::new(f)?;
-    let graph = settled(tensorloom::make_graph(|x: Node| f.call(&x.items(), &[]), Node::read(args, false)?))?;
+    let graph = settled(tensorloom::make_graph(|x: Node| f.call(&x.items(), &[]), Node::read(args, Role::Argument)?))?;
     Ok(graph.map_err(|e| raised(&e))?.to_string())
-}
-
-/// The tensors of a tree, in order.
-#[pyfunction]
-fn tree_leaves(py: Python<'_>, tree: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyTensor>>> {
-    Node::read(tree, false)?.leaves().into_iter().map(|t| Py::new(py, PyTensor(t))).collect()
-}
-
-/// A tree of the same structure with `f` of the tensors that stand at each place of the trees.
-#[pyfunction]
-#[pyo3(signature = (f, tree, *rest))]
-fn tree_map<'py>(
-    py: Python<'py>,
-    f: &Bound<'py, PyAny>,
-    tree: &Bound<'py, PyAny>,
-    rest: &Bound<'py, PyTuple>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let tree = Node::read(tree, false)?;
-    let others: Vec<Vec<Tensor>> = rest.iter().map(|t| Ok(Node::read(&t, false)?.leaves())).collect::<PyResult<_>>()?;
-    let n = tree.leaves().len();
-    if let Some(o) = others.iter().find(|o| o.len() != n) {
-        return Err(PyValueError::new_err(format!("trees of {n} and {} tensors", o.len())));
-    }
-    let (mut k, mut error) = (0, None);
-    let out = tree.map(|t| {
-        let run = || -> PyResult<Tensor> {
-            let mut args = vec![Py::new(py, PyTensor(t.clone()))?];
-            for o in &others {
-                args.push(Py::new(py, PyTensor(o[k].clone()))?);
-            }
-            tensor_from(&f.call1(PyTuple::new(py, args)?)?)
-        };
-        let made = if error.is_none() { run() } else { Ok(t.clone()) };
-        k += 1;
-        made.unwrap_or_else(|e| {
-            error = Some(e);
-            t.clone()
-        })
-    });
-    match error {
-        Some(e) => Err(e),
-        None => out.write(py),
-    }
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -736,7 +750,5 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(cond, m)?)?;
     m.add_function(wrap_pyfunction!(associative_scan, m)?)?;
     m.add_function(wrap_pyfunction!(map, m)?)?;
-    m.add_function(wrap_pyfunction!(make_graph, m)?)?;
-    m.add_function(wrap_pyfunction!(tree_leaves, m)?)?;
-    m.add_function(wrap_pyfunction!(tree_map, m)?)
+    m.add_function(wrap_pyfunction!(make_graph, m)?)
 }

@@ -1,8 +1,8 @@
-//! Trees of Python: tuples, lists and dicts of tensors, and whatever else stands in them, which is static.
+//! Trees of Python: tuples, lists, dicts, named tuples and objects of registered classes, with arrays and numbers as leaves.
 
-use crate::make::tensor_from;
+use crate::make::{is_array, tensor_from};
 use crate::tensor::PyTensor;
-use pyo3::exceptions::{PyRecursionError, PyValueError};
+use pyo3::exceptions::{PyRecursionError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -21,8 +21,79 @@ pub(crate) enum Node {
     List(Vec<Node>),
     /// Keys in the order of their names.
     Dict(Vec<(Object, Node)>),
-    /// Anything else: `None`, strings, functions.
+    /// `None`, a static argument, and in trees of `Role::Aside` anything that is no leaf.
     Static(Object),
+}
+
+/// What a tree is read for. It decides what becomes of an object that is neither an array, a number nor a tree.
+#[derive(Clone, Copy)]
+pub(crate) enum Role<'a> {
+    /// An argument of a compiled function, by its place or name: such an object is an error.
+    Compiled(&'a dyn std::fmt::Display),
+    /// Arguments of another transform: an error too.
+    Argument,
+    /// What a function gives: an error too.
+    Result,
+    /// What a transform only passes on: the object stays what it is.
+    Aside,
+}
+
+impl Role<'_> {
+    /// The error for an object that can't be in the tree.
+    fn refuse(self, path: &str, x: &Bound<'_, PyAny>) -> PyErr {
+        let kind = x.get_type().name().map_or_else(|_| "object".to_string(), |n| n.to_string());
+        let plain = if x.is_instance_of::<PyDict>() {
+            " or convert it to a dict,"
+        } else if x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>() {
+            " or convert it to a list or tuple,"
+        } else {
+            ""
+        };
+        let (what, remedy) = match self {
+            Role::Compiled(place) => (
+                format!("argument {place}{path} of a compiled function"),
+                "name the argument in static_argnums or static_argnames if it is a part of the program,",
+            ),
+            Role::Argument => {
+                (format!("an argument of a transform{}", at_path(path)), "let the function capture it instead,")
+            }
+            Role::Result => (format!("the result of a function{}", at_path(path)), "return arrays and numbers alone,"),
+            Role::Aside => (format!("an argument{}", at_path(path)), ""),
+        };
+        PyTypeError::new_err(format!(
+            "{what} is of type {kind}, which is no array, no number and no tree of them; {remedy}{plain} or register the class with \
+             tree_util.register_pytree_node"
+        ))
+    }
+}
+
+fn at_path(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at {path}") }
+}
+
+/// Why a tree was not read.
+enum Unread {
+    Error(PyErr),
+    /// An object that can't be in it, and the path to it, the last step first.
+    Object(Py<PyAny>, Vec<String>),
+}
+
+impl From<PyErr> for Unread {
+    fn from(e: PyErr) -> Unread {
+        Unread::Error(e)
+    }
+}
+
+impl Unread {
+    fn below(self, step: impl FnOnce() -> String) -> Unread {
+        match self {
+            Unread::Object(x, mut path) => {
+                path.push(step());
+                Unread::Object(x, path)
+            }
+            error => error,
+        }
+    }
 }
 
 /// An object with what tells it apart from others: equal objects of one type have the same (`_static.py`).
@@ -68,11 +139,8 @@ fn known<'py>(d: &Bound<'py, PyDict>) -> Option<Vec<(Object, Bound<'py, PyAny>)>
     })
 }
 
-/// A key of a dict, with the text that it is sorted by.
+/// A key of a dict that is a string, with its text.
 fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, Object)> {
-    if !k.is_exact_instance_of::<PyString>() {
-        return Ok((k.str()?.to_str()?.into(), Object::new(k)?));
-    }
     let at = k.as_ptr() as usize;
     if let Some(found) = SEEN.with(|seen| seen.borrow().get(&at).cloned()) {
         return Ok(found);
@@ -87,6 +155,26 @@ fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, Object)> {
     // Outside of the borrow: what is dropped may run Python's code.
     drop(old);
     Ok(made)
+}
+
+/// The items of a dict in the order of its keys, as `tree.py` has them.
+fn sorted<'py>(d: &Bound<'py, PyDict>) -> PyResult<Vec<(Object, Bound<'py, PyAny>)>> {
+    static SORTED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let mut items = Vec::with_capacity(d.len());
+    if d.iter().all(|(k, _)| k.is_exact_instance_of::<PyString>()) {
+        for (k, v) in d.iter() {
+            let (name, k) = key(&k)?;
+            items.push((name, k, v));
+        }
+        items.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        return Ok(items.into_iter().map(|(_, k, v)| (k, v)).collect());
+    }
+    let keys = SORTED.import(d.py(), "tensorloom.tree", "_sorted")?.call1((d,))?;
+    let pair = |k: PyResult<Bound<'py, PyAny>>| -> PyResult<_> {
+        let k = k?;
+        Ok((Object::new(&k)?, d.as_any().get_item(&k)?))
+    };
+    keys.try_iter()?.map(pair).collect()
 }
 
 fn number(x: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -114,100 +202,158 @@ fn registered<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>,
     Ok(Some((items, Object { at: Arc::new(maker), number })))
 }
 
+/// The number of what has no hash (`_static.py`).
+const UNHASHED: u64 = u64::MAX;
+
+fn unhashed(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    Ok(PyTypeError::new_err(format!(
+        "the static part of a {} has no hash, and a compiled function tells its programs apart by it; use tuples instead of lists and \
+         dicts there, and children for arrays",
+        x.get_type().name()?
+    )))
+}
+
 /// `None`, of which one is enough.
 fn nothing(x: &Bound<'_, PyAny>) -> Object {
     static NONE: PyOnceLock<Object> = PyOnceLock::new();
     NONE.get_or_init(x.py(), || Object { at: Arc::new(x.clone().unbind()), number: 0 }).clone()
 }
 
-impl Node {
-    /// Reads a tree. Numbers and arrays become tensors, unless they are `fixed`.
-    pub(crate) fn read(x: &Bound<'_, PyAny>, fixed: bool) -> PyResult<Node> {
-        Node::at_depth(x, fixed, 0)
+/// Reads trees.
+struct Reader {
+    /// Whether objects that are neither arrays, numbers nor trees are kept.
+    keeps: bool,
+    /// Whether static parts of registered classes need a hash.
+    compiled: bool,
+    /// For each leaf, whether it is a number of Python's, whose type is not decided yet; if somebody asks.
+    loose: Option<Vec<bool>>,
+}
+
+impl Reader {
+    fn leaf(&mut self, loose: bool) {
+        if let Some(list) = &mut self.loose {
+            list.push(loose);
+        }
     }
 
-    fn at_depth(x: &Bound<'_, PyAny>, fixed: bool, depth: usize) -> PyResult<Node> {
-        if let Ok(t) = x.cast::<PyTensor>() {
-            return Ok(Node::Leaf(t.get().0.clone()));
+    fn list<'py>(
+        &mut self,
+        items: impl ExactSizeIterator<Item = Bound<'py, PyAny>>,
+        depth: usize,
+    ) -> Result<Vec<Node>, Unread> {
+        let mut nodes = Vec::with_capacity(items.len());
+        for (i, x) in items.enumerate() {
+            nodes.push(self.node(&x, depth + 1).map_err(|e| e.below(|| format!("[{i}]")))?);
         }
-        if fixed {
-            if let Err(e) = x.hash() {
-                let text = format!("a static argument has to have a hash, and {} has none", x.get_type().name()?);
-                let error = PyValueError::new_err(text);
-                error.set_cause(x.py(), Some(e));
-                return Err(error);
-            }
-            return Object::new(x).map(Node::Static);
+        Ok(nodes)
+    }
+
+    fn dict(&mut self, d: &Bound<'_, PyDict>, depth: usize) -> Result<Node, Unread> {
+        let items = match known(d) {
+            Some(items) => items,
+            None => sorted(d)?,
+        };
+        let mut nodes = Vec::with_capacity(items.len());
+        for (k, x) in items {
+            let shown = || k.at.bind(d.py()).repr().map_or_else(|_| "[..]".to_string(), |r| format!("[{r}]"));
+            let node = self.node(&x, depth + 1).map_err(|e| e.below(shown))?;
+            nodes.push((k, node));
+        }
+        Ok(Node::Dict(nodes))
+    }
+
+    fn node(&mut self, x: &Bound<'_, PyAny>, depth: usize) -> Result<Node, Unread> {
+        if let Ok(t) = x.cast::<PyTensor>() {
+            self.leaf(false);
+            return Ok(Node::Leaf(t.get().0.clone()));
         }
         if x.is_none() {
             return Ok(Node::Static(nothing(x)));
         }
         if depth > DEEPEST {
-            return Err(PyRecursionError::new_err("a tree that is too deep, or has itself inside"));
+            return Err(PyRecursionError::new_err("a tree that is too deep, or has itself inside").into());
         }
-        if let Ok(t) = x.cast::<PyTuple>() {
-            let mut items = Vec::with_capacity(t.len());
-            for e in t.iter() {
-                items.push(Node::at_depth(&e, false, depth + 1)?);
-            }
-            let named = !t.is_exact_instance_of::<PyTuple>() && t.hasattr("_fields")?;
-            let ty = named.then(|| Object::new(t.get_type().as_any())).transpose()?;
-            return Ok(Node::Tuple(items, ty));
+        if let Ok(t) = x.cast_exact::<PyTuple>() {
+            return Ok(Node::Tuple(self.list(t.iter(), depth)?, None));
         }
-        if let Ok(l) = x.cast::<PyList>() {
-            let mut items = Vec::with_capacity(l.len());
-            for e in l.iter() {
-                items.push(Node::at_depth(&e, false, depth + 1)?);
-            }
-            return Ok(Node::List(items));
+        if let Ok(l) = x.cast_exact::<PyList>() {
+            return Ok(Node::List(self.list(l.iter(), depth)?));
         }
-        if let Ok(d) = x.cast::<PyDict>() {
-            if let Some(items) = known(d) {
-                let items = items.into_iter().map(|(k, v)| Ok((k, Node::at_depth(&v, false, depth + 1)?)));
-                return items.collect::<PyResult<_>>().map(Node::Dict);
-            }
-            let mut items = Vec::with_capacity(d.len());
-            for (k, v) in d.iter() {
-                let (name, k) = key(&k)?;
-                items.push((name, k, v));
-            }
-            if !items.is_sorted_by(|(a, ..), (b, ..)| a <= b) {
-                items.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-            }
-            let items = items.into_iter().map(|(_, k, v)| Ok((k, Node::at_depth(&v, false, depth + 1)?)));
-            return items.collect::<PyResult<_>>().map(Node::Dict);
+        if let Ok(d) = x.cast_exact::<PyDict>() {
+            return self.dict(d, depth);
         }
-        let number = x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
-        if number || (!x.is_instance_of::<PyString>() && x.hasattr("__array_interface__")?) {
-            return tensor_from(x).map(Node::Leaf);
+        if x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>() {
+            self.leaf(x.is_exact_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>());
+            return Ok(Node::Leaf(tensor_from(x)?));
         }
         if let Some((items, maker)) = registered(x)? {
-            let Node::Tuple(items, _) = Node::at_depth(&items, false, depth + 1)? else {
-                return Object::new(x).map(Node::Static);
-            };
-            return Ok(Node::Tuple(items, Some(maker)));
+            if self.compiled && maker.number == UNHASHED {
+                return Err(unhashed(x)?.into());
+            }
+            return Ok(Node::Tuple(
+                self.list(items.cast::<PyTuple>().map_err(PyErr::from)?.iter(), depth)?,
+                Some(maker),
+            ));
+        }
+        if let Ok(t) = x.cast::<PyTuple>()
+            && t.hasattr("_fields")?
+        {
+            return Ok(Node::Tuple(self.list(t.iter(), depth)?, Some(Object::new(t.get_type().as_any())?)));
+        }
+        if is_array(x)? {
+            self.leaf(false);
+            return Ok(Node::Leaf(tensor_from(x)?));
+        }
+        if self.keeps {
+            return Ok(Node::Static(Object::new(x)?));
+        }
+        Err(Unread::Object(x.clone().unbind(), Vec::new()))
+    }
+}
+
+impl Node {
+    /// Reads a tree. Numbers and arrays become tensors.
+    pub(crate) fn read(x: &Bound<'_, PyAny>, role: Role<'_>) -> PyResult<Node> {
+        Node::read_by(x, role, None).map(|(node, _)| node)
+    }
+
+    /// The same, and which leaves are numbers of Python's, whose types are not decided yet.
+    pub(crate) fn read_loose(x: &Bound<'_, PyAny>, role: Role<'_>) -> PyResult<(Node, Vec<bool>)> {
+        Node::read_by(x, role, Some(Vec::new())).map(|(node, loose)| (node, loose.unwrap_or_default()))
+    }
+
+    fn read_by(x: &Bound<'_, PyAny>, role: Role<'_>, loose: Option<Vec<bool>>) -> PyResult<(Node, Option<Vec<bool>>)> {
+        let (keeps, compiled) = (matches!(role, Role::Aside), matches!(role, Role::Compiled(_)));
+        let mut reader = Reader { keeps, compiled, loose };
+        match reader.node(x, 0) {
+            Ok(node) => Ok((node, reader.loose)),
+            Err(Unread::Error(e)) => Err(e),
+            Err(Unread::Object(object, mut path)) => {
+                path.reverse();
+                Err(role.refuse(&path.concat(), object.bind(x.py())))
+            }
+        }
+    }
+
+    /// A static argument.
+    pub(crate) fn fixed(x: &Bound<'_, PyAny>) -> PyResult<Node> {
+        if x.is_instance_of::<PyTensor>() {
+            return Err(PyValueError::new_err(
+                "a static argument is a tensor, whose elements may change; pass it as an ordinary argument",
+            ));
+        }
+        if let Err(e) = x.hash() {
+            let text = format!("a static argument has to have a hash, and {} has none", x.get_type().name()?);
+            let error = PyValueError::new_err(text);
+            error.set_cause(x.py(), Some(e));
+            return Err(error);
         }
         Object::new(x).map(Node::Static)
     }
 
-    /// Which leaves of a tree are numbers of Python's, whose types are not decided yet.
-    pub(crate) fn loose(x: &Bound<'_, PyAny>, into: &mut Vec<bool>) -> PyResult<()> {
-        if let Ok(d) = x.cast::<PyDict>() {
-            let mut items = d.iter().map(|(k, v)| Ok((key(&k)?.0, v))).collect::<PyResult<Vec<_>>>()?;
-            items.sort_by(|a, b| a.0.cmp(&b.0));
-            items.iter().try_for_each(|(_, v)| Node::loose(v, into))
-        } else if x.is_instance_of::<PyTuple>() || x.is_instance_of::<PyList>() {
-            x.try_iter()?.try_for_each(|e| Node::loose(&e?, into))
-        } else if let Some((items, _)) = registered(x)? {
-            Node::loose(&items, into)
-        } else if x.is_instance_of::<PyTensor>() {
-            into.push(false);
-            Ok(())
-        } else {
-            let number = x.is_exact_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
-            Node::read(x, false)?.visit(&mut |_| into.push(number));
-            Ok(())
-        }
+    /// The children of a registered object, if it is one.
+    pub(crate) fn children<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(registered(x)?.map(|(items, _)| items))
     }
 
     /// The same as an object of Python's. Tensors that carry errors raise them.

@@ -1,6 +1,7 @@
 """Memory shared with NumPy, PyTorch and anyone who speaks DLPack or the buffer protocol; files of tensors."""
 
 import array
+import ctypes
 import gc
 import tempfile
 import threading
@@ -55,6 +56,18 @@ class New(Old):
         return self.x.__dlpack__(max_version=max_version)
 
 
+def held(capsule):
+    """Where a capsule's elements are, whether it says that they are read-only, and whether it says that they are a copy."""
+    pointer, named = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_IsValid
+    pointer.restype, pointer.argtypes, named.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p], [ctypes.py_object, ctypes.c_char_p]
+    if named(capsule, b"dltensor"):
+        return ctypes.c_void_p.from_address(pointer(capsule, b"dltensor")).value, False, False
+    # A version, a context, a deleter, flags, then the tensor, which begins with the address.
+    base = pointer(capsule, b"dltensor_versioned")
+    flags = ctypes.c_uint64.from_address(base + 24).value
+    return ctypes.c_void_p.from_address(base + 32).value, bool(flags & 1), bool(flags & 2)
+
+
 class Array(np.ndarray):
     """An array that can be watched."""
 
@@ -70,7 +83,7 @@ class Sharing(unittest.TestCase):
         for x in self.arrays():
             t = tl.asarray(x)
             seen = [np.asarray(t), t.numpy(), np.asarray(memoryview(t))]
-            seen += [np.from_dlpack(t)] if VERSIONED or x.dtype != np.bool_ else []
+            seen += [np.from_dlpack(t)] if VERSIONED else []
             for v in seen:
                 self.assertEqual((v.dtype, v.shape), (x.dtype, x.shape))
                 np.testing.assert_array_equal(v, x)
@@ -194,6 +207,8 @@ class Sharing(unittest.TestCase):
         with self.assertRaises(BufferError):
             t.__dlpack__(dl_device=(2, 0))
         with self.assertRaises(BufferError):
+            t.__dlpack__(copy=False)
+        with self.assertRaises(BufferError):
             tl.from_dlpack(type("Gpu", (), {"__dlpack__": None, "__dlpack_device__": lambda s: (2, 0)})())
         with self.assertRaises(TypeError):
             tl.from_dlpack(3)
@@ -203,6 +218,37 @@ class Sharing(unittest.TestCase):
             tl.from_dlpack(t, device="cuda")
         with self.assertRaises(tl.TracerError):
             tl.jit(lambda x: np.from_dlpack(x))(t)
+
+    def test_what_a_capsule_may_be_written_to(self):
+        for x in self.arrays():
+            if not x.size:
+                continue
+            t = tl.asarray(x)
+            ways = [({}, True), ({"copy": True}, True), ({"max_version": (0, 8)}, True), ({"max_version": (1, 0), "copy": True}, True)]
+            ways += [({"max_version": (1, 0)}, False), ({"max_version": (1, 1), "copy": False}, False)]
+            for words, own in ways:
+                capsule = t.__dlpack__(**words)
+                at_, read_only, copied = held(capsule)
+                self.assertEqual((at_ != at(t), read_only), (own, not own), words)
+                if words.get("max_version", (0, 0)) >= (1, 0):
+                    self.assertEqual(copied, own)
+                if own:
+                    # What a consumer writes that knows of no flag stays its own.
+                    ctypes.memset(at_, 1, x.nbytes)
+                np.testing.assert_array_equal(np.asarray(t), x)
+        for take in (lambda t: np.from_dlpack(Old(t)), lambda t: np.from_dlpack(t)):
+            t = tnp.ones(3)
+            v = take(t)
+            if v.flags.writeable:
+                v[0] = 5.0
+            self.assertEqual(t.tolist(), [1.0] * 3)
+
+    @unittest.skipUnless(torch, "PyTorch is not here")
+    def test_what_pytorch_may_write_to(self):
+        for take in (lambda t: torch.from_dlpack(t, copy=True), lambda t: torch.utils.dlpack.from_dlpack(t.__dlpack__()), lambda t: torch.from_dlpack(Old(t))):
+            t = tnp.ones(3)
+            take(t)[0] = 5.0
+            self.assertEqual(t.tolist(), [1.0] * 3)
 
     def test_buffers(self):
         t = tnp.arange(6, dtype="int16").reshape(2, 3)

@@ -49,12 +49,13 @@ class ShapeDtypeStruct:
         return hash((self.shape, self.dtype))
 
 
+def _array(x):
+    return numpy.zeros(x.shape, x.dtype) if isinstance(x, ShapeDtypeStruct) else asarray(x)
+
+
 def eval_shape(f, *args, **kwargs):
     """What a function gives, without computing it: a tree of `ShapeDtypeStruct`. Arguments may be such too."""
-    def array(x):
-        return numpy.zeros(x.shape, x.dtype) if isinstance(x, ShapeDtypeStruct) else x
-
-    args = tree.map(array, args)
+    args = tree.map(lambda x: _array(x) if isinstance(x, ShapeDtypeStruct) else x, args)
     out, types = _core._eval_shape(_functools.partial(f, **kwargs) if kwargs else f, args)
     return tree.map(lambda place: ShapeDtypeStruct(*types[int(place)]), out)
 
@@ -76,7 +77,10 @@ def jit(
         return _functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
     numbers = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
     names = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)
-    return _named(_core.Jitted(f, *_statics(f, numbers, names)), f)
+    numbers, names = _statics(f, numbers, names)
+    made = _named(_core.Jitted(f, numbers, names), f)
+    made._static_argnums, made._static_argnames = numbers, names
+    return made
 
 
 def _statics(f, numbers, names):
@@ -167,8 +171,9 @@ def vmap(f, in_axes=0, out_axes=0, axis_name=None, axis_size=None):
 def jvp(f, primals, tangents, has_aux=False):
     """The value of a function and its derivative along the tangents; with `has_aux`, what else it gives behind them."""
     if has_aux:
-        (y, aux), (dy, _) = _core._jvp(f, tuple(primals), tuple(tangents))
-        return y, dy, aux
+        split = _Aside(f)
+        (y, aux), (dy, _) = _core._jvp(split, tuple(primals), tuple(tangents))
+        return y, dy, split.joined(aux)
     return _core._jvp(f, tuple(primals), tuple(tangents))
 
 
@@ -176,9 +181,27 @@ def vjp(f, *primals, has_aux=False):
     """The value of a function and the function from its cotangents to those of the arguments; with `has_aux`, what else it gives."""
     if not has_aux:
         return _vjp(f, *primals)
-    (y, aux), back = _vjp(f, *primals)
-    zeros = tree.map(numpy.zeros_like, aux)
-    return y, lambda ct: back((ct, zeros)), aux
+    split = _Aside(f)
+    (y, aux), back = _vjp(split, *primals)
+    zeros = [numpy.zeros_like(x) for x in aux]
+    return y, lambda ct: back((ct, zeros)), split.joined(aux)
+
+
+class _Aside:
+    """A function of a pair, whose second part is given as a list of its tensors; the rest of it may be anything."""
+
+    def __init__(self, f):
+        self.f = f
+
+    def __call__(self, *args):
+        y, aux = self.f(*args)
+        self.leaves, self.treedef = tree.flatten(aux)
+        return y, [x for x in self.leaves if isinstance(x, Tensor)]
+
+    def joined(self, tensors):
+        """The second part with these tensors."""
+        tensors = iter(tensors)
+        return self.treedef.unflatten([next(tensors) if isinstance(x, Tensor) else x for x in self.leaves])
 
 
 def _jacobian(f, argnums, reverse, has_aux=False):
@@ -208,7 +231,7 @@ def _jacobian(f, argnums, reverse, has_aux=False):
 
 
 def _is_array(x):
-    return not isinstance(x, (dict, list, tuple, type(None))) and type(x) not in tree._classes
+    return tree._open(x) is None
 
 
 def _is_leaf_of(f, args):
@@ -291,9 +314,25 @@ def checkpoint(f, *, prevent_cse=True, policy=None, static_argnums=()):
 
     @_functools.wraps(f, updated=())
     def run(*args, **kwargs):
-        return _core._checkpoint(f, args, kwargs or None)
+        g, rest = _without(f, args, static_argnums)
+        return _core._checkpoint(g, rest, kwargs or None)
 
     return run
+
+
+def _without(f, args, static_argnums):
+    """The function of the arguments that are not static, and those."""
+    numbers = [static_argnums] if isinstance(static_argnums, int) else static_argnums
+    fixed = {n % len(args) if args else n for n in numbers}
+    moving = [i for i in range(len(args)) if i not in fixed]
+
+    def g(*xs, **kwargs):
+        full = list(args)
+        for i, x in zip(moving, xs):
+            full[i] = x
+        return f(*full, **kwargs)
+
+    return (g, tuple(args[i] for i in moving)) if fixed else (f, args)
 
 
 remat = checkpoint
@@ -309,18 +348,9 @@ def block_until_ready(x):
 
 def make_jaxpr(f, static_argnums=()):
     """A function of the same arguments that gives the program of `f` as text."""
-    fixed = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
-
     def run(*args):
-        moving = [i for i in range(len(args)) if i not in fixed]
-
-        def g(*xs):
-            full = list(args)
-            for i, x in zip(moving, xs):
-                full[i] = x
-            return f(*full)
-
-        return make_graph(g, *(args[i] for i in moving))
+        g, rest = _without(f, args, static_argnums)
+        return make_graph(g, *rest)
 
     return run
 
@@ -333,7 +363,7 @@ def typeof(x):
 
 def linear_transpose(fun, *primals):
     """The function that takes a linear one backwards. Arguments give shapes and types alone."""
-    zeros = tree.map(lambda x: numpy.zeros(x.shape, x.dtype), tree.map(lambda x: x if hasattr(x, "shape") else asarray(x), primals))
+    zeros = tree.map(lambda x: numpy.zeros_like(_array(x)), primals)
     return _vjp(fun, *zeros)[1]
 
 

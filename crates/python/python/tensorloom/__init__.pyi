@@ -149,7 +149,7 @@ class Tensor:
     def __divmod__(self, other: Any, /) -> tuple[Tensor, Tensor]: ...
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        """A capsule of the same memory."""
+        """A capsule of the same memory, marked as read-only; of a copy before version 1.0, which has no such mark."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The processor."""
@@ -364,7 +364,7 @@ class Tensor:
         """The least."""
 
     def angle(self, deg: ArrayLike = False) -> Tensor:
-        """0, or π where a number is negative; in degrees, 180."""
+        """0, or π where a number has a minus sign; in degrees, 180."""
 
     def any(self, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
         """Whether any is true."""
@@ -781,7 +781,7 @@ class Tensor:
         """Means."""
 
     def median(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The middle element in order, or the mean of the middle two, along an axis."""
+        """The number in the middle, or the mean of the two there."""
 
     def min(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
         """The least."""
@@ -823,7 +823,7 @@ class Tensor:
         """The mean of the elements that are numbers."""
 
     def nanmedian(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """[`super::median`] without NaN."""
+        """The number in the middle, or the mean of the two there. NaN doesn't count."""
 
     def nanmin(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
         """The least of the elements that are numbers."""
@@ -867,8 +867,8 @@ class Tensor:
     def packbits(self, axis: Axes = None, bitorder: ArrayLike = 'big') -> Tensor:
         """Eight bits to each byte."""
 
-    def pad(self, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
-        """Adds elements before and after each axis."""
+    def pad(self, pad_width: Any, mode: str = 'constant', constant_values: ArrayLike = 0, *, end_values: ArrayLike = 0, stat_length: Any = None, reflect_type: str = 'even') -> Tensor:
+        """Adds elements before and after each axis. Modes are those of NumPy; a number is a constant."""
 
     def partition(self, kth: ArrayLike, axis: Axes = -1) -> Tensor:
         """An order in which the kth element stands where sorting puts it: the sorted one."""

@@ -4,9 +4,6 @@ import functools
 
 from . import _tensorloom as _core
 
-# A rule may call its own function, and is traced when the function is called: so far down, and plainly below.
-_DEEP = 3
-
 
 def _bound(f, args, kwargs):
     """All arguments in order."""
@@ -24,7 +21,7 @@ def _bound(f, args, kwargs):
 class _Custom:
     def __init__(self, fun, nondiff_argnums=()):
         functools.update_wrapper(self, fun)
-        self.fun, self.nondiff_argnums, self._depth = fun, tuple(nondiff_argnums), 0
+        self.fun, self.nondiff_argnums = fun, tuple(nondiff_argnums)
 
     def __get__(self, obj, owner=None):
         return self if obj is None else functools.partial(self, obj)
@@ -40,17 +37,6 @@ class _Custom:
             out.insert(place, x)
         return out
 
-    def _deeper(self, f):
-        @functools.wraps(f)
-        def run(*args):
-            self._depth += 1
-            try:
-                return f(*args)
-            finally:
-                self._depth -= 1
-
-        return run
-
 
 class custom_vjp(_Custom):  # noqa: N801
     """A function with a reverse rule of its own, which `defvjp` gives."""
@@ -65,14 +51,11 @@ class custom_vjp(_Custom):  # noqa: N801
     def __call__(self, *args, **kwargs):
         if self.fwd is None:
             raise AttributeError(f"{self.__name__} has no rule yet; give it one with {self.__name__}.defvjp(fwd, bwd)")
-        args = _bound(self.fun, args, kwargs)
-        if self._depth >= _DEEP:
-            return self.fun(*args)
-        fixed, rest, places = self._split(args)
-        # Forward calls what was given; its value is that of the function.
-        fwd = self._deeper(lambda *xs: tuple(self.fwd(*self._joined(fixed, places, xs))))
-        bwd = self._deeper(lambda res, ct: tuple(self.bwd(*fixed, res, ct)))
-        return _core._custom_vjp(fwd, bwd, rest)
+        fixed, rest, places = self._split(_bound(self.fun, args, kwargs))
+        run = lambda *xs: self.fun(*self._joined(fixed, places, xs))  # noqa: E731
+        fwd = lambda *xs: tuple(self.fwd(*self._joined(fixed, places, xs)))  # noqa: E731
+        bwd = lambda res, ct: tuple(self.bwd(*fixed, res, ct))  # noqa: E731
+        return _core._custom_vjp(run, fwd, bwd, rest)
 
 
 class custom_jvp(_Custom):  # noqa: N801
@@ -98,12 +81,9 @@ class custom_jvp(_Custom):  # noqa: N801
     def __call__(self, *args, **kwargs):
         if self.rule is None:
             raise AttributeError(f"{self.__name__} has no rule yet; give it one with {self.__name__}.defjvp(rule)")
-        args = _bound(self.fun, args, kwargs)
-        if self._depth >= _DEEP:
-            return self.fun(*args)
-        fixed, rest, places = self._split(args)
+        fixed, rest, places = self._split(_bound(self.fun, args, kwargs))
         run = lambda *xs: self.fun(*self._joined(fixed, places, xs))  # noqa: E731
-        rule = self._deeper(lambda xs, dxs: tuple(self.rule(*fixed, xs, dxs)))
+        rule = lambda xs, dxs: tuple(self.rule(*fixed, xs, dxs))  # noqa: E731
         return _core._custom_jvp(run, rule, rest)
 
 

@@ -6,6 +6,7 @@ import numpy as _np
 
 from ._further import _NUMBERS, _given, _t, _tnp
 from ._tensorloom import asarray
+from ._tensorloom import dtype as _dtype
 
 
 def _plain(*xs):
@@ -79,7 +80,12 @@ def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
 
 def _running(name):
     def run(a, axis=None, dtype=None):
-        return _t(name)(a if dtype is None else asarray(a).astype(dtype), axis)
+        if dtype is None:
+            return _t(name)(a, axis)
+        a = asarray(a)
+        if name.startswith("nan") and a.dtype.kind == "f":
+            a = _tnp().where(_tnp().isnan(a), 0 if name == "nancumsum" else 1, a)
+        return _t(name.removeprefix("nan"))(a.astype(dtype), axis).astype(dtype)
 
     return _given(run, name, "Along an axis, from the first element to each; of all elements in a row if it is None.")
 
@@ -224,9 +230,19 @@ def _counted(a, where):
     return known if where is None else tnp.logical_and(known, where)
 
 
+def _typed(a, dtype):
+    """An array in the type that a statistic is computed in."""
+    a = asarray(a)
+    if dtype is not None and a.dtype.kind == "f" and _dtype(dtype).kind != "f":
+        raise TypeError(f"the array is {a.dtype}, and {dtype} has no NaN; give a type of floats")
+    return a if dtype is None or _dtype(dtype).kind != "f" else a.astype(dtype)
+
+
 def nanmean(a, axis=None, dtype=None, keepdims=False, where=None):
     """The mean of the elements that are numbers."""
-    a = asarray(a) if dtype is None else asarray(a).astype(dtype)
+    a = _typed(a, dtype)
+    if a.dtype.kind != "f":
+        return _tnp().mean(a, axis, dtype, keepdims, where=where)
     if where is None:
         return _t("nanmean")(a, axis, keepdims=keepdims)
     return _tnp().mean(a, axis, keepdims=keepdims, where=_counted(a, where))
@@ -234,7 +250,9 @@ def nanmean(a, axis=None, dtype=None, keepdims=False, where=None):
 
 def nanvar(a, axis=None, dtype=None, ddof=0, keepdims=False, where=None):
     """The variance of the elements that are numbers."""
-    a = asarray(a) if dtype is None else asarray(a).astype(dtype)
+    a = _typed(a, dtype)
+    if a.dtype.kind != "f":
+        return _tnp().var(a, axis, dtype, ddof, keepdims, where=where)
     if where is None:
         return _t("nanvar")(a, axis, ddof, keepdims=keepdims)
     return _tnp().var(a, axis, ddof=ddof, keepdims=keepdims, where=_counted(a, where))
@@ -242,7 +260,8 @@ def nanvar(a, axis=None, dtype=None, ddof=0, keepdims=False, where=None):
 
 def nanstd(a, axis=None, dtype=None, ddof=0, keepdims=False, where=None):
     """The standard deviation of the elements that are numbers."""
-    return _tnp().sqrt(nanvar(a, axis, dtype, ddof, keepdims, where))
+    y = _tnp().sqrt(nanvar(a, axis, dtype, ddof, keepdims, where))
+    return y if dtype is None else y.astype(dtype)
 
 
 # Comparisons
@@ -275,6 +294,8 @@ def array_equal(a1, a2, equal_nan=False):
 def average(a, axis=None, weights=None, returned=False, keepdims=False):
     """Means with weights; with `returned`, the sums of the weights too."""
     tnp = _tnp()
+    if axis is None and weights is not None and asarray(weights).shape != asarray(a).shape:
+        raise TypeError(f"weights of shape {asarray(weights).shape} for {asarray(a).shape}; say along which axis")
     y = _t("average")(a, axis, weights, keepdims=keepdims)
     if not returned:
         return y
@@ -346,6 +367,44 @@ def polyint(p, m=1, k=0):
     return asarray(p)
 
 
+def _lines(a, axis):
+    """An array with the axes of a reduction as its last one."""
+    a = asarray(a)
+    if axis is None:
+        return a.reshape(-1)
+    axes = [i % a.ndim if -a.ndim <= i < a.ndim else i for i in ([axis] if isinstance(axis, int) else axis)]
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"axis {axis} names one axis twice")
+    a = _tnp().moveaxis(a, axes, list(range(a.ndim - len(axes), a.ndim)))
+    return a.reshape((*a.shape[:a.ndim - len(axes)], _math.prod(a.shape[a.ndim - len(axes):])))
+
+
+# For methods of straight lines between elements, where an element stands: n q + alpha + q (1 - alpha - beta) - 1, from 0 on.
+_BETWEEN = {
+    "interpolated_inverted_cdf": (0, 1), "hazen": (0.5, 0.5), "weibull": (0, 0), "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8),
+}
+
+
+def _place(q, n, method):
+    """Where a quantile of n numbers stands: the place below it, and the weight of the next."""
+    tnp = _tnp()
+    if method in _BETWEEN:
+        alpha, beta = _BETWEEN[method]
+        at = tnp.clip(n * q + (alpha + q * (1 - alpha - beta)) - 1, 0, tnp.maximum(n - 1, 0))
+        return tnp.floor(at), at - tnp.floor(at)
+    if method in ("inverted_cdf", "averaged_inverted_cdf"):
+        at = n * q - 1
+        low = tnp.floor(at)
+        return low, tnp.where(at > low, 1.0, 0.0 if method == "inverted_cdf" else 0.5)
+    at = (n - 1) * q
+    low = tnp.floor(at)
+    weight = {"lower": lambda: 0.0, "higher": lambda: 1.0, "nearest": lambda: tnp.round(at) - low, "midpoint": lambda: 0.5}.get(method)
+    if weight is None:
+        names = ", ".join(["linear", "lower", "higher", "nearest", "midpoint", "inverted_cdf", "averaged_inverted_cdf", *_BETWEEN])
+        raise ValueError(f"method {method!r}; use {names}")
+    return low, tnp.where(at > low, weight(), 0.0)
+
+
 def _quantiles(name, scale):
     def run(a, q, axis=None, overwrite_input=False, method="linear", keepdims=False):
         tnp = _tnp()
@@ -355,24 +414,38 @@ def _quantiles(name, scale):
         return tnp.stack([one(a, float(p), axis, method, keepdims) for p in q.reshape(-1)]).reshape((*q.shape, *_shape_of(a, axis, keepdims)))
 
     def one(a, q, axis, method, keepdims):
-        if method == "linear":
-            return _t(name)(a, q, axis, keepdims=keepdims)
-        if name.startswith("nan") or isinstance(axis, (tuple, list)):
-            raise NotImplementedError(f"{name} is made by method=\"linear\" here; use quantile along one axis")
         tnp = _tnp()
-        a = asarray(a)
-        a = a if a.dtype.kind == "f" else a.astype("float32")
-        line = tnp.sort(a.reshape(-1) if axis is None else tnp.moveaxis(a, axis, -1))
-        at = q / (100 if "percent" in name else 1) * (line.shape[-1] - 1)
-        low, high = int(_math.floor(at)), int(_math.ceil(at))
-        chosen = {"lower": [low], "higher": [high], "nearest": [int(_np.round(at))], "midpoint": [low, high]}.get(method)
-        if chosen is None:
-            raise ValueError(f"method {method!r}; use \"linear\", \"lower\", \"higher\", \"nearest\" or \"midpoint\"")
-        y = sum(line[..., i] for i in chosen) / len(chosen)
-        y = tnp.where(tnp.isnan(line[..., -1]), _math.nan, y)
+        line = _lines(a, axis)
+        y = _t(name)(line, q, -1) if method == "linear" else between(tnp, line, q / 100 if "percent" in name else q, method)
         return y.reshape(_shape_of(a, axis, True)) if keepdims else y
 
+    def between(tnp, line, q, method):
+        line = tnp.sort(line if line.dtype.kind == "f" else line.astype("float32"), -1)
+        if line.shape[-1] == 0 or not 0 <= q <= 1:
+            return _t("quantile")(line, q, -1)
+        missing = tnp.isnan(line)
+        n = tnp.sum(tnp.logical_not(missing), -1).astype("float64") if name.startswith("nan") else asarray(float(line.shape[-1]), "float64")
+        low, weight = _place(q, n, method)
+        at = lambda i: tnp.take_along_axis(  # noqa: E731
+            line, tnp.broadcast_to(tnp.clip(i, 0, tnp.maximum(n - 1, 0)).astype("int64"), line.shape[:-1])[..., None], -1)[..., 0]
+        below, above = at(low), at(low + 1)
+        weight = weight.astype(line.dtype)
+        # An infinity on one side alone doesn't meet a weight of zero.
+        y = tnp.where(weight == 0, below, tnp.where(weight == 1, above, below * (1 - weight) + above * weight))
+        return y if name.startswith("nan") else tnp.where(missing[..., -1], _math.nan, y)
+
     return _given(run, name, f"What so many {scale} of the elements lie below; for several, a new axis in front.")
+
+
+def _medians(name):
+    def run(a, axis=None, keepdims=False):
+        y = _t(name)(_lines(a, axis), -1)
+        return y.reshape(_shape_of(a, axis, True)) if keepdims else y
+
+    return _given(run, name, "The number in the middle, or the mean of the two there." + (" NaN doesn't count." if name.startswith("nan") else ""))
+
+
+median, nanmedian = _medians("median"), _medians("nanmedian")
 
 
 def _shape_of(x, axis, keepdims):

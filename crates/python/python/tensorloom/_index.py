@@ -6,7 +6,15 @@ import operator as _operator
 import numpy as _np
 
 from . import numpy as tnp
-from ._tensorloom import Tensor, asarray
+from ._tensorloom import Tensor, _is_array, asarray
+
+
+def _read(index):
+    """An index with tensors in place of arrays of other libraries."""
+    if isinstance(index, tuple):
+        return tuple(map(_read, index))
+    plain = (Tensor, slice, int, list, range, str, _np.ndarray, _np.generic)
+    return index if index is None or index is Ellipsis or isinstance(index, plain) or not _is_array(index) else asarray(index)
 
 
 def _expand(x, index):
@@ -112,6 +120,7 @@ def _places(view, axes, beyond=None):
 
 def get(x, index, beyond=None):
     """x[index]. Where `beyond` is a number, it is taken for indices outside."""
+    index = _read(index)
     alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if isinstance(alone, (bool, _np.bool_)) or (getattr(alone, "ndim", None) == 0 and asarray(alone).dtype.kind == "b"):
         # One bool takes everything, or nothing, along a new axis.
@@ -147,6 +156,7 @@ def _as(value, dtype):
 
 def set(x, index, value):  # noqa: A001
     """x[index] = value."""
+    index = _read(index)
     value = asarray(value) if not isinstance(value, (int, float)) else value
     mask = index if isinstance(index, (Tensor, _np.ndarray)) else None
     if mask is not None and asarray(mask).dtype.kind == "b" and (isinstance(value, (int, float)) or value.ndim == 0):
@@ -176,7 +186,7 @@ class _Place:
     """Places of an array. Updates of places outside are dropped, as in JAX."""
 
     def __init__(self, x, index):
-        self._x, self._index = x, index
+        self._x, self._index = x, _read(index)
 
     def _flat(self):
         """The places as numbers; that behind the last stands for those outside."""

@@ -9,9 +9,15 @@ class Lowered:
 
     def as_text(self):
         """The program as text."""
-        from . import make_graph
+        from . import ShapeDtypeStruct, _array, _without, make_graph, tree
 
-        return make_graph(lambda *args: self._function.__wrapped__(*args, **self._kwargs), *self._args)
+        f, names = self._function, self._function._static_argnames
+        static = {k: v for k, v in self._kwargs.items() if k in names}
+        g, rest = _without(lambda *args, **kwargs: f.__wrapped__(*args, **static, **kwargs), self._args, f._static_argnums)
+        moving = {k: v for k, v in self._kwargs.items() if k not in names}
+        # Arguments may be shapes and types alone.
+        shown = tree.map(lambda x: _array(x) if isinstance(x, ShapeDtypeStruct) else x, (rest, moving))
+        return make_graph(lambda args, kwargs: g(*args, **kwargs), *shown)
 
     def compile(self):
         """The compiled function. It is compiled when it is called first, and keeps its programs."""

@@ -87,6 +87,10 @@ def mean(a, axis=None, dtype=None, keepdims=False, *, where=None):
     """Means."""
     tnp = _tnp()
     a = asarray(a)
+    if dtype is not None and _dtype(dtype).kind != "f":
+        # Integers are added in their type, and what is behind the point of the quotient is dropped, as in NumPy.
+        n = tnp.count_nonzero(tnp.broadcast_to(True if where is None else where, a.shape), axis=axis, keepdims=keepdims)
+        return (sum(a, axis, dtype, keepdims, where=where).astype("float64") / n).astype(dtype)
     a = a if dtype is None else a.astype(dtype)
     if where is None:
         return tnp._table["mean"](a, axis, keepdims=keepdims)
@@ -98,8 +102,12 @@ def var(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correct
     """Variances."""
     tnp = _tnp()
     a = asarray(a)
-    a = a if dtype is None else a.astype(dtype)
     less = ddof if correction is None else correction
+    if dtype is not None and _dtype(dtype).kind != "f":
+        d = a - mean(a, axis, dtype, True, where=where)
+        n = tnp.count_nonzero(tnp.broadcast_to(True if where is None else where, a.shape), axis=axis, keepdims=keepdims)
+        return (sum(d * d, axis, dtype, keepdims, where=where).astype("float64") / tnp.maximum(n - less, 0)).astype(dtype)
+    a = a if dtype is None else a.astype(dtype)
     if where is None and isinstance(less, int):
         return tnp._table["var"](a, axis, less, keepdims=keepdims)
     d = a - mean(a, axis, keepdims=True, where=where)
@@ -109,7 +117,8 @@ def var(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correct
 
 def std(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
     """Standard deviations."""
-    return _tnp().sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
+    y = _tnp().sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
+    return y if dtype is None else y.astype(dtype)
 
 
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
@@ -424,11 +433,11 @@ floating, integer, signedinteger, unsignedinteger, inexact, number = (
 
 
 def angle(z, deg=False):
-    """0, or π where a number or a zero is negative; in degrees, 180."""
+    """0, or π where a number has a minus sign; in degrees, 180."""
     tnp = _tnp()
     z = asarray(z)
-    turned = tnp.where(tnp.signbit(z), 180.0 if deg else _math.pi, 0.0)
-    return tnp.where(tnp.isnan(z), _math.nan, turned)
+    y = tnp.atan2(tnp.zeros_like(z), z)
+    return y * (180 / _math.pi) if deg else y
 
 
 def nonzero(a, *, size=None, fill_value=None):

@@ -1,7 +1,8 @@
 """Numbers for objects that are part of a program, and compiled functions in pickles.
 
 Equal objects of one type have one number, and no number is given twice: a hash alone would mix up -1 and -2, and an address
-comes back when its object is gone.
+comes back when its object is gone. Tuples and frozen sets are told apart by the numbers of their elements, since (1,) equals
+(1.0,) and (True,).
 """
 
 import itertools
@@ -15,10 +16,12 @@ _weak = weakref.WeakKeyDictionary()
 # What can't be referred to weakly: numbers, tuples. Forgetting costs another trace, no more.
 _kept = {}
 _MOST = 10_000
+# For what has no hash.
+_UNHASHED = 2**64 - 1
 
 
 def number(x):
-    """The number of an object; a new one each time if it has no hash."""
+    """The number of an object."""
     kind = type(x)
     if kind is float:
         key = (kind, x.hex())  # tells zeros apart, and NaN equals itself
@@ -29,8 +32,10 @@ def number(x):
         try:
             hash(x)
         except TypeError:
-            return _next()
-        if kind.__weakrefoffset__:
+            return _UNHASHED
+        if kind in (tuple, frozenset):
+            key = (kind, kind(map(number, x)))
+        elif kind.__weakrefoffset__:
             table = _weak.get(kind)
             if table is None:
                 table = _weak[kind] = weakref.WeakKeyDictionary()
@@ -38,7 +43,8 @@ def number(x):
             if found is None:
                 found = table[x] = _next()
             return found
-        key = (kind, x)
+        else:
+            key = (kind, x)
     found = _kept.get(key)
     if found is None:
         if len(_kept) >= _MOST:

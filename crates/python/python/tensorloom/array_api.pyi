@@ -54,7 +54,7 @@ class ComplexTensor:
         """The one element."""
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: _bool | None = None) -> Any:
-        """A capsule of the same memory."""
+        """A capsule of the same memory, marked as read-only; of a copy before version 1.0, which has no such mark."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The processor."""

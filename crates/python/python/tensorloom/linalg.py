@@ -38,10 +38,14 @@ def qr(a, mode="reduced"):
 def norm(x, ord=None, axis=None, keepdims=False):  # noqa: A002
     """Norms of vectors and matrices."""
     x = _n.asarray(x)
-    y = _table["norm"](x, ord, axis)
-    if not keepdims:
-        return y
-    return _n._kept_axes(x, axis, y)
+    if isinstance(axis, (tuple, list)) and len(axis) == 2:
+        # A matrix's rows are the first of the two, and its columns the second.
+        if axis[0] % x.ndim == axis[1] % x.ndim:
+            raise ValueError(f"axis {axis} names one axis twice")
+        y = _table["norm"](_n.moveaxis(x, axis, (-2, -1)), ord, (-2, -1))
+    else:
+        y = _table["norm"](x, ord, axis)
+    return _n._kept_axes(x, axis, y) if keepdims else y
 
 
 def eigh(a, UPLO=None, symmetrize_input=True):  # noqa: N803

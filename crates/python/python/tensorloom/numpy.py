@@ -83,7 +83,7 @@ def result_type(*xs):
     kinds = []
     numbers = []
     for x in xs:
-        if isinstance(x, (_builtins.bool, int, float)):
+        if isinstance(x, (_builtins.bool, int, float)) and not hasattr(x, "dtype"):
             numbers.append(x)
         else:
             kinds.append(x.dtype if hasattr(x, "dtype") and not isinstance(x, _core.DType) else _core.dtype(x))
@@ -241,6 +241,8 @@ def tile(A, reps):
 def roll(a, shift, axis=None):
     """Entries moved around."""
     a = asarray(a)
+    if axis is None and not isinstance(shift, int):
+        shift = _builtins.sum(shift)
     if isinstance(shift, int):
         return _table["roll"](a, shift, axis) if not isinstance(axis, (tuple, list)) else _rolled(a, [shift] * len(axis), axis)
     return _rolled(a, shift, [axis] * len(shift) if isinstance(axis, int) else axis)
@@ -258,16 +260,6 @@ def searchsorted(a, v, side="left", sorter=None, *, method=None):
     if sorter is not None:
         a = take(a, sorter, 0)
     return _table["searchsorted"](a, v, side == "right")
-
-
-def pad(array, pad_width, mode="constant", constant_values=0):
-    """Adds elements before and after each axis."""
-    array = asarray(array)
-    if isinstance(pad_width, int):
-        pad_width = [(pad_width, pad_width)] * array.ndim
-    elif pad_width and isinstance(pad_width[0], int):
-        pad_width = [tuple(pad_width)] * array.ndim
-    return _table["pad"](array, [tuple(p) for p in pad_width], float(constant_values) if mode == "constant" else mode)
 
 
 def squeeze(a, axis=None):
@@ -302,5 +294,6 @@ from ._further_numbers import *  # noqa: E402, F403
 from ._grids import *  # noqa: E402, F403
 from ._histograms import *  # noqa: E402, F403
 from ._outside import *  # noqa: E402, F403
+from ._pad import pad  # noqa: E402, F401
 from ._sets import *  # noqa: E402, F403
 from . import fft, linalg  # noqa: E402, F401

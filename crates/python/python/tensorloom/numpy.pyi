@@ -79,7 +79,7 @@ def amin(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any 
     """The least."""
 
 def angle(z: ArrayLike, deg: ArrayLike = False) -> Tensor:
-    """0, or π where a number is negative; in degrees, 180."""
+    """0, or π where a number has a minus sign; in degrees, 180."""
 
 def any(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, *, where: ArrayLike = None) -> Tensor:
     """Whether any is true."""
@@ -669,7 +669,7 @@ def mean(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdi
     """Means."""
 
 def median(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
-    """The middle element in order, or the mean of the middle two, along an axis."""
+    """The number in the middle, or the mean of the two there."""
 
 def meshgrid(*xi: Any, copy: _bool | None = True, sparse: ArrayLike = False, indexing: str = 'xy') -> list[Tensor]:
     """Coordinates of a grid; `sparse`, arrays that broadcast to it."""
@@ -714,7 +714,7 @@ def nanmean(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, kee
     """The mean of the elements that are numbers."""
 
 def nanmedian(a: ArrayLike, axis: Axes = None, keepdims: _bool = False) -> Tensor:
-    """[`super::median`] without NaN."""
+    """The number in the middle, or the mean of the two there. NaN doesn't count."""
 
 def nanmin(a: ArrayLike, axis: Axes = None, keepdims: _bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
     """The least of the elements that are numbers."""
@@ -764,8 +764,8 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
 def packbits(a: ArrayLike, axis: Axes = None, bitorder: ArrayLike = 'big') -> Tensor:
     """Eight bits to each byte."""
 
-def pad(array: ArrayLike, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
-    """Adds elements before and after each axis."""
+def pad(array: ArrayLike, pad_width: Any, mode: str = 'constant', constant_values: ArrayLike = 0, *, end_values: ArrayLike = 0, stat_length: Any = None, reflect_type: str = 'even') -> Tensor:
+    """Adds elements before and after each axis. Modes are those of NumPy; a number is a constant."""
 
 def partition(a: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
     """An order in which the kth element stands where sorting puts it: the sorted one."""

@@ -205,9 +205,12 @@ def orthogonal(key, n, shape=(), dtype="float32"):
 
 
 def multinomial(key, n, p, *, shape=None, dtype="float32"):
-    """How often each of several cases comes in n draws."""
+    """How often each of several cases comes in n draws. `shape` is that of the result, with the cases along its last axis."""
     p = _asarray(p)
-    return _table["multinomial"](key, tuple(p.shape) if shape is None else _shape(shape), dtype, n, p)
+    shape = tuple(p.shape) if shape is None else _shape(shape)
+    if not shape or shape[-1] != p.shape[-1]:
+        raise ValueError(f"shape {shape} doesn't end with the number of cases, {p.shape[-1] if p.ndim else 'of which there is no axis'}")
+    return _table["multinomial"](key, shape[:-1], dtype, n, p)
 
 
 def shuffle(key, x, axis=0):

@@ -91,7 +91,7 @@ def maxwell(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | 
     """Numbers of Maxwell's distribution."""
 
 def multinomial(key: ArrayLike, n: int, p: ArrayLike, *, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = 'float32') -> Tensor:
-    """How often each of several cases comes in n draws."""
+    """How often each of several cases comes in n draws. `shape` is that of the result, with the cases along its last axis."""
 
 def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = 'float32') -> Tensor:
     """Normal vectors of a mean and a covariance."""

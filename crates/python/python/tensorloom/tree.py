@@ -1,7 +1,12 @@
-"""Trees of tuples, lists, dicts, named tuples and registered classes, by the names of JAX; `None` is a tree without leaves."""
+"""Trees of tuples, lists, dicts, named tuples and registered classes, by the names of JAX; `None` is a tree without leaves.
+
+`OrderedDict` and `defaultdict` are registered. Other subclasses of dict, list and tuple are leaves unless they are registered too.
+"""
 
 import builtins as _builtins
 import functools as _functools
+from collections import OrderedDict as _OrderedDict
+from collections import defaultdict as _defaultdict
 
 from ._keys import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
@@ -19,6 +24,14 @@ class _Maker:
 
     def __call__(self, *children):
         return _classes[self.kind][1](self.aux, children)
+
+
+def _sorted(d):
+    """The keys of a dict in order: their own, or that of their text where they can't be compared."""
+    try:
+        return sorted(d)
+    except TypeError:
+        return sorted(d, key=str)
 
 
 def _parts(x):
@@ -99,18 +112,11 @@ def _open(x):
     if kind in _classes:
         children, aux = _classes[kind][0](x)
         return kind, aux, tuple(children)
-    if isinstance(x, dict):
-        try:
-            keys = sorted(x)
-        except TypeError:
-            keys = sorted(x, key=str)
-        return dict, tuple(keys), tuple(x[k] for k in keys)
-    if kind is tuple or kind is list:
+    if kind is dict:
+        keys = _sorted(x)
+        return kind, tuple(keys), tuple(x[k] for k in keys)
+    if kind is tuple or kind is list or isinstance(x, tuple) and hasattr(x, "_fields"):
         return kind, None, tuple(x)
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return kind, None, tuple(x)
-    if isinstance(x, (tuple, list)):
-        return (tuple if isinstance(x, tuple) else list), None, tuple(x)
     return None
 
 
@@ -295,3 +301,14 @@ def register_dataclass(kind, data_fields=None, meta_fields=None):
     register_node(kind, lambda x: (tuple(getattr(x, n) for n in data), tuple(getattr(x, n) for n in meta)), made)
     _named[kind] = lambda x: [GetAttrKey(n) for n in data]
     return kind
+
+
+def _take_defaultdict(x):
+    keys = _sorted(x)
+    return tuple(x[k] for k in keys), (x.default_factory, tuple(keys))
+
+
+register_node(_OrderedDict, lambda x: (tuple(x.values()), tuple(x)), lambda keys, values: _OrderedDict(zip(keys, values)))
+register_node(_defaultdict, _take_defaultdict, lambda aux, values: _defaultdict(aux[0], zip(aux[1], values)))
+_named[_OrderedDict] = lambda x: [DictKey(k) for k in x]
+_named[_defaultdict] = lambda x: [DictKey(k) for k in _sorted(x)]
