@@ -21,7 +21,7 @@ TEXTS = ["the cat sat", "", "on <s> the </s> mat<|im_end|>", "<|endoftext|> x <e
 SPECIAL = ["<s>", "</s>", "<|endoftext|>", "<|im_end|>", "<pad>", "<unk>"]
 OTHERS = ["<eot>", "[PAD]", "<tool>", "<img>"]
 CLASSES = [None, "PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast", "Qwen2TokenizerFast", "LlamaTokenizerFast"]
-KINDS = [None, "gpt2", "llama", "mistral", "qwen2", "gpt_neox"]
+KINDS = [None, "gpt2", "llama", "mistral", "qwen2", "phi3"]
 
 
 def tiny():
@@ -77,7 +77,7 @@ def draw(rng, base):
             for token in rng.sample(OTHERS, rng.randint(0, 3)):
                 known.append(dict(id=len(known) + 274, content=token, lstrip=False, rstrip=False, single_word=False,
                                   normalized=False, special=rng.random() < 0.5))
-            config["added_tokens_decoder"] = {str(t.pop("id")): t for t in known if rng.random() < 0.9}
+            config["added_tokens_decoder"] = {str(t.pop("id")): t for t in known}
         if rng.random() < 0.2:
             config["additional_special_tokens"] = rng.sample(tokens, 2)
         files["tokenizer_config.json"] = config

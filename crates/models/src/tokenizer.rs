@@ -72,12 +72,19 @@ impl Tokenizer {
             }
             .map_err(wrong)?;
         }
-        for (token, given) in &named.special {
-            let Some(token) = added(token, true).filter(|token| !self.lists(token, false)) else { continue };
+        let listed: Vec<String> = self.inner.get_added_tokens_decoder().into_values().map(|t| t.content).collect();
+        // As transformers collects them: texts and objects are never equal, objects are if their flags are, and the last one counts.
+        let mut further: Vec<(bool, AddedToken)> = Vec::new();
+        for (json, given) in &named.special {
+            let Some(token) = added(json, true).filter(|token| !listed.contains(&token.content)) else { continue };
+            let known = further.iter().any(|(object, known)| *object == json.is_object() && *known == token);
             // The default of a class that the vocabulary doesn't have is no token of this model.
-            if *given || self.id(&token.content).is_some() {
-                self.inner.add_special_tokens([token]).map_err(wrong)?;
+            if !known && (*given || self.id(&token.content).is_some()) {
+                further.push((json.is_object(), token));
             }
+        }
+        for (_, token) in further {
+            self.inner.add_special_tokens([token]).map_err(wrong)?;
         }
         self.special = SpecialTokens::of_dir(model, Some(&self))?;
         self.from = Some(dir.to_path_buf());
@@ -87,7 +94,7 @@ impl Tokenizer {
     /// Whether the tokenizer lists an added token, with the same flags if `exactly`.
     fn lists(&self, token: &AddedToken, exactly: bool) -> bool {
         let listed = self.inner.get_added_tokens_decoder();
-        listed.values().any(|known| if exactly { same(known, token) } else { known.content == token.content })
+        listed.values().any(|known| known.content == token.content && (!exactly || known == token))
     }
 
     /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
@@ -339,12 +346,6 @@ fn added(json: &serde_json::Value, special: bool) -> Option<AddedToken> {
     let token =
         token.single_word(flag("single_word", false)).lstrip(flag("lstrip", false)).rstrip(flag("rstrip", false));
     Some(token.normalized(flag("normalized", !special)))
-}
-
-/// Whether two added tokens are equal, flags too; the library compares their texts alone.
-fn same(a: &AddedToken, b: &AddedToken) -> bool {
-    let flags = |t: &AddedToken| (t.single_word, t.lstrip, t.rstrip, t.normalized, t.special);
-    a.content == b.content && flags(a) == flags(b)
 }
 
 /// Ids of a line that are decoded again with each new one.

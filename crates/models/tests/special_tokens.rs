@@ -2,7 +2,10 @@
 //!
 //! `TENSORLOOM_TOKENIZERS=DIR` compares real tokenizers too: each folder of DIR with what the script wrote beside it.
 
-use models::{SpecialTokens, Tokenizer, end_ids};
+use ir::DType;
+use lang::consteval::Value;
+use models::train::{Texts, Tokens};
+use models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, end_ids};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,6 +66,9 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
             (whole[..at].to_vec(), whole[(at + plain.len()).min(whole.len())..].to_vec())
         };
         assert_eq!(around(&whole, &plain), around(&ids(&text[1]), &ids(&text[2])), "{name}: around text {i}");
+        if plain != ids(&text[2]) {
+            println!("{name}: text {i} is {plain:?}, not {}", text[2]);
+        }
         equal += usize::from(plain == ids(&text[2]) && whole == ids(&text[1]));
     }
     assert_eq!(end_ids(dir, Some(&tokenizer)).expect("reads"), found.stops, "{name}");
@@ -104,6 +110,90 @@ fn special_tokens_are_those_of_transformers() {
         texts += equal;
     }
     assert!(texts >= 240, "{texts}");
+}
+
+/// A small model of Llama for so many ids.
+fn model(rows: usize) -> Model {
+    let sizes =
+        [("vocab_size", rows as i64), ("d_model", 8), ("n_layers", 1), ("heads", 1), ("kv_heads", 1), ("d_ff", 8)];
+    let sizes = sizes.into_iter().chain([("max_seq", 16)]).map(|(name, n)| (name.to_string(), Value::int(n))).collect();
+    Architecture::of_library("llama", sizes).and_then(|a| Model::fresh(a, DType::BF16, 3)).expect("a model")
+}
+
+/// `TENSORLOOM_TOKENIZERS=DIR`: real tokenizers go through GGUF, or are refused for how they cut texts.
+#[test]
+fn real_tokenizers_come_back_from_gguf() {
+    let Ok(dir) = std::env::var("TENSORLOOM_TOKENIZERS") else { return };
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(dir).expect("a folder").flatten().map(|e| e.path()).collect();
+    folders.sort();
+    let out = Folder::new("gguf");
+    let (mut same, mut refused) = (0, 0);
+    for folder in folders.iter().filter(|folder| folder.join("tokenizer.json").is_file()) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let wanted = Tokenizer::of_dir(folder).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let path = out.0.join("model.gguf");
+        if let Err(error) = model(wanted.size()).save_gguf(&path, Some(&wanted)) {
+            println!("{name}: {error}");
+            refused += 1;
+            continue;
+        }
+        let found = Tokenizer::of_dir(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(found.special_tokens(), wanted.special_tokens(), "{name}");
+        for text in ["the cat sat", " on <s> the </s> mat<|im_end|>", "x\n\n  1234 it's"] {
+            assert_eq!(found.whole(text).expect("encodes"), wanted.whole(text).expect("encodes"), "{name}: {text}");
+        }
+        let own = |dir: &Path| ChatTemplate::of_dir(dir).map(|template| template.is_own()).ok();
+        assert_eq!(own(&path), own(folder), "{name}");
+        same += 1;
+    }
+    println!("{same} come back as they were, {refused} are refused");
+    assert!(same > 0);
+}
+
+/// A document in training is what the tokenizer makes of its text, with the end of a text behind it.
+#[test]
+fn documents_have_what_the_tokenizer_puts_around_them() {
+    let texts = ["the cat sat", "on the mat"];
+    for (before, after, eos) in
+        [(None, None, "a"), (Some("b"), None, "a"), (Some("b"), Some("a"), "a"), (None, Some("c"), "a")]
+    {
+        let folder = directory("documents", &[("tokenizer_config.json", json!({ "eos_token": eos }))]);
+        let bare = Tokenizer::of_dir(&folder.0).expect("reads");
+        let piece = |token: &str| json!({ "SpecialToken": { "id": token, "type_id": 0 } });
+        let known =
+            |token: &str| (token.to_string(), json!({ "id": token, "ids": [bare.id(token)], "tokens": [token] }));
+        let single: Vec<Json> = before
+            .map(piece)
+            .into_iter()
+            .chain([json!({ "Sequence": { "id": "A", "type_id": 0 } })])
+            .chain(after.map(piece))
+            .collect();
+        let path = folder.0.join("tokenizer.json");
+        let mut tokenizer: Json = serde_json::from_slice(&std::fs::read(&path).expect("read")).expect("JSON");
+        if before.is_some() || after.is_some() {
+            let known: Map<String, Json> = before.into_iter().chain(after).map(known).collect();
+            tokenizer["post_processor"] = json!({ "type": "TemplateProcessing", "single": single, "pair": single.iter().chain([&json!({ "Sequence": { "id": "B", "type_id": 1 } })]).collect::<Vec<_>>(), "special_tokens": known });
+        }
+        std::fs::write(&path, tokenizer.to_string()).expect("written");
+        let tokenizer = Tokenizer::of_dir(&folder.0).expect("reads");
+        let data = folder.0.join("data.jsonl");
+        let lines: Vec<String> =
+            texts.iter().cycle().take(40).map(|text| json!({ "text": text }).to_string()).collect();
+        std::fs::write(&data, lines.join("\n")).expect("written");
+        let texts_of = Texts::open(&data).expect("opens");
+        let out = folder.0.join("ids");
+        Tokens::prepare(&texts_of, &tokenizer, tokenizer.size(), &out, &mut |_, _| true).expect("encoded");
+        let bytes = std::fs::read(out.join("tokens.bin")).expect("read");
+        let found: Vec<i32> = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let document = |text: &&str| {
+            let mut ids = tokenizer.whole(text).expect("encodes");
+            assert_eq!(ids.len(), tokenizer.encode(text).expect("encodes").len() + before.iter().chain(&after).count());
+            ids.extend(tokenizer.id(eos).filter(|end| ids.last() != Some(end)));
+            ids
+        };
+        let wanted: Vec<i32> = texts.iter().map(document).collect::<Vec<_>>().concat();
+        assert_eq!(found[..wanted.len()], wanted, "{before:?} {after:?}");
+    }
 }
 
 /// The class that a directory names.
@@ -208,9 +298,5 @@ fn damaged_files_are_told() {
         directory("strange", &[("tokenizer_config.json", json!({ "eos_token": 3, "added_tokens_decoder": [] }))]);
     let found = Tokenizer::of_dir(&folder.0).expect("reads");
     assert_eq!(found.end(), None);
-    let none: SpecialTokens = SpecialTokens {
-        named: Map::new().into_iter().map(|(a, _): (String, Json)| (a, String::new())).collect(),
-        ..SpecialTokens::default()
-    };
-    assert_eq!(found.special_tokens(), &none);
+    assert_eq!(found.special_tokens(), &SpecialTokens::default());
 }

@@ -20,6 +20,15 @@ pub(super) fn none() -> (String, Pair) {
 /// Names of Llama 3's cutting.
 const LLAMA3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
 
+/// Words by upper and lower case, with what may follow them and how digits are grouped.
+fn cases(suffix: &str, digits: &str) -> String {
+    let (upper, lower) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
+    let before = r"[^\r\n\p{L}\p{N}]?";
+    format!(
+        r"{before}{upper}*{lower}+{suffix}|{before}{upper}+{lower}*{suffix}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+}
+
 /// How texts are cut before they are merged, by the names that llama.cpp has for it.
 fn cutting(pre: &str) -> Result<Json, String> {
     let split = |pattern: &str| {
@@ -42,6 +51,17 @@ fn cutting(pre: &str) -> Result<Json, String> {
         }
         pre if LLAMA3.contains(&pre) || matches!(pre, "dbrx" | "smaug-bpe") => digits("{1,3}"),
         "qwen2" | "stablelm2" => digits(""),
+        "gpt-4o" | "llama4" => split(&cases(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")),
+        "tekken" => split(&cases("", r"\p{N}")),
+        "deepseek-v3" => {
+            let part = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+            json!({ "type": "Sequence", "pretokenizers": [
+                part(r"\p{N}{1,3}"),
+                part("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+"),
+                part("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"),
+                { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false }
+            ]})
+        }
         other => return Err(format!("texts cut as `{other}` (`tokenizer.ggml.pre`) are not known; use ids")),
     })
 }
@@ -134,7 +154,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
     };
     let unknown = header.int("tokenizer.ggml.unknown_token_id").and_then(|id| tokens.get(usize::try_from(id).ok()?));
     // llama.cpp takes whole words of the vocabulary as they are with the cutting of Llama 3.
-    let whole_words = header.text("tokenizer.ggml.pre").is_some_and(|pre| LLAMA3.contains(&pre));
+    let whole_words = header.text("tokenizer.ggml.pre").is_some_and(|pre| LLAMA3.contains(&pre) || pre == "tekken");
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
         "pre_tokenizer": pre, "post_processor": around(header, special_tokens), "decoder": decoder,
@@ -363,7 +383,13 @@ fn plain(pre: &Json) -> Json {
     match pre {
         Json::Object(fields) => {
             let kept = fields.iter().filter(|(name, _)| *name != "trim_offsets");
-            Json::Object(kept.map(|(name, value)| (name.clone(), plain(value))).collect())
+            let mut kept: Map<String, Json> = kept.map(|(name, value)| (name.clone(), plain(value))).collect();
+            // Everything matches one of the patterns that have names, so what is between matches is nothing.
+            if kept.get("behavior") == Some(&json!("Removed")) && kept.get("invert") == Some(&Json::Bool(true)) {
+                kept.insert("behavior".into(), "Isolated".into());
+                kept.insert("invert".into(), false.into());
+            }
+            Json::Object(kept)
         }
         Json::Array(list) => list.iter().map(plain).collect(),
         other => other.clone(),
@@ -376,11 +402,12 @@ fn cutting_name(json: &Json) -> Result<&'static str, String> {
     let whole_words = json.pointer("/model/ignore_merges") == Some(&Json::Bool(true));
     let normal = json.pointer("/normalizer/type").and_then(Json::as_str);
     let names: &[&str] = match (whole_words, normal) {
-        (true, _) => &["llama-bpe"],
+        (true, _) => &["llama-bpe", "tekken"],
         (false, Some("NFC")) => &["qwen2"],
         (false, _) => &["gpt-2", "smollm", "dbrx", "stablelm2"],
     };
-    for name in names.iter().copied().chain(["gpt-2", "smollm", "llama-bpe", "qwen2"]) {
+    const ALL: [&str; 7] = ["gpt-2", "smollm", "llama-bpe", "qwen2", "gpt-4o", "tekken", "deepseek-v3"];
+    for name in names.iter().copied().chain(ALL) {
         if plain(&cutting(name)?) == pre {
             return Ok(name);
         }
@@ -488,4 +515,136 @@ pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Pair)>, 
 /// Whether a token is SentencePiece's for a byte: `<0x41>`.
 fn is_byte(token: &str) -> bool {
     token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The head of a file with these pairs, without the whole `tokenizer.json`.
+    fn header(pairs: Vec<(String, Pair)>) -> Header {
+        let value = |pair: Pair| match pair {
+            Pair::U32(n) => Value::Int(n.into()),
+            Pair::F32(x) => Value::Float(x.into()),
+            Pair::Text(text) => Value::Text(text),
+            Pair::Flag(flag) => Value::Bool(flag),
+            Pair::Texts(all) => Value::List(all.into_iter().map(Value::Text).collect()),
+            Pair::Ints(all) => Value::List(all.into_iter().map(|n| Value::Int(n.into())).collect()),
+            Pair::Floats(all) => Value::List(all.into_iter().map(|x| Value::Float(x.into())).collect()),
+        };
+        let kept = pairs.into_iter().filter(|(name, _)| name != WHOLE);
+        Header { pairs: kept.map(|(name, pair)| (name, value(pair))).collect(), tensors: Vec::new(), data: 0 }
+    }
+
+    fn added(id: usize, content: &str, special: bool) -> Json {
+        json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "special": special })
+    }
+
+    /// A tokenizer as transformers makes it of SentencePiece's: merges in the order of the scores of what they make.
+    fn sentences(prefix: bool) -> Json {
+        let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).into();
+        tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+        let merged = ["\u{2581}t", "he", "at", "\u{2581}the", "\u{2581}c", "hat", "\u{2581}that", "\u{2581}cat"];
+        let merges = [
+            ("\u{2581}", "t"),
+            ("h", "e"),
+            ("a", "t"),
+            ("\u{2581}t", "he"),
+            ("\u{2581}", "c"),
+            ("h", "at"),
+            ("\u{2581}t", "hat"),
+            ("\u{2581}c", "at"),
+        ];
+        tokens.extend(["\u{2581}", "t", "h", "e", "a", "c"].map(String::from));
+        tokens.extend(merged.map(String::from));
+        let vocab: Map<String, Json> =
+            tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
+        let replace = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" });
+        let normalizers = match prefix {
+            true => vec![json!({ "type": "Prepend", "prepend": "\u{2581}" }), replace],
+            false => vec![replace],
+        };
+        json!({ "version": "1.0", "truncation": null, "padding": null,
+                "added_tokens": [added(0, "<unk>", true), added(1, "<s>", true), added(2, "</s>", true)],
+                "normalizer": { "type": "Sequence", "normalizers": normalizers },
+                "pre_tokenizer": null, "post_processor": null, "decoder": null,
+                "model": { "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+                           "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+                           "vocab": vocab, "merges": merges.map(|(a, b)| json!([a, b])) } })
+    }
+
+    /// A tokenizer over bytes that cuts texts as a name of llama.cpp says.
+    fn bytes(pre: &str) -> Json {
+        let trained =
+            Tokenizer::train(["the cat 1234 sat\n on THE mat"].into_iter().cycle().take(20), 290).expect("trains");
+        let mut json = trained.to_json().expect("JSON");
+        json["pre_tokenizer"] = cutting(pre).expect("known");
+        json["added_tokens"]
+            .as_array_mut()
+            .expect("a list")
+            .extend([added(290, "<tool>", false), added(291, "<s>", true)]);
+        json["model"]["ignore_merges"] = json!(matches!(pre, "llama-bpe" | "tekken"));
+        json
+    }
+
+    fn tokenizer(json: &Json) -> Tokenizer {
+        Tokenizer::of_json(json, SpecialTokens::default(), Path::new("test")).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The lists alone, which other programs read, give the ids that the tokenizer gives.
+    #[test]
+    fn the_lists_of_a_file_make_the_same_tokenizer() {
+        let named = ["gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "stablelm2", "gpt-4o", "tekken", "deepseek-v3"];
+        let all = named.iter().map(|pre| (*pre, bytes(pre)));
+        for (name, json) in all.chain([("prefix", sentences(true)), ("no prefix", sentences(false))]) {
+            let own = tokenizer(&json);
+            let rows = own.size() + 3;
+            let header =
+                header(to_pairs(&own.to_json().expect("JSON"), rows).unwrap_or_else(|e| panic!("{name}: {e}")));
+            assert_eq!(header.list("tokenizer.ggml.tokens").map(<[Value]>::len), Some(rows), "{name}");
+            let found =
+                tokenizer(&to_json(&header, &SpecialTokens::default()).unwrap_or_else(|e| panic!("{name}: {e}")));
+            for text in ["the cat", "that hat  the", "z\u{df} 12345 it's\n\n THE-mat", "", "a<tool> <s>the"] {
+                // The ids of rows that have no token are unused.
+                assert_eq!(found.encode(text).expect("encodes"), own.encode(text).expect("encodes"), "{name}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn tokens_have_their_kinds() {
+        let kinds = |json: &Json, rows: usize| -> Vec<i128> {
+            let header = header(to_pairs(json, rows).expect("pairs"));
+            let list = header.list("tokenizer.ggml.token_type").expect("a list").iter();
+            list.map(|v| if let Value::Int(n) = v { *n } else { 0 }).collect()
+        };
+        let found = kinds(&sentences(true), 280);
+        // Unknown, control, bytes, plain, unused.
+        assert_eq!((found[0], found[1], found[2], found[3], found[258], found[259], found[279]), (2, 3, 3, 6, 6, 1, 5));
+        let found = kinds(&bytes("gpt-2"), 300);
+        assert_eq!((found[0], found[5], found[290], found[291], found[299]), (3, 1, 4, 3, 5));
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_refused() {
+        let mut json = bytes("gpt-2");
+        json["pre_tokenizer"] = json!({ "type": "Whitespace" });
+        assert!(to_pairs(&json, 300).err().expect("refused").contains("cuts texts"));
+        json["model"]["type"] = json!("WordPiece");
+        assert!(to_pairs(&json, 300).err().expect("refused").contains("byte pairs"));
+        for (after, name) in [("[CLS]", "BERT's"), ("<tool>", "another")] {
+            let mut json = bytes("gpt-2");
+            let piece = [
+                json!({ "SpecialToken": { "id": after, "type_id": 0 } }),
+                json!({ "Sequence": { "id": "A", "type_id": 0 } }),
+            ];
+            json["post_processor"] = json!({ "type": "TemplateProcessing", "single": piece, "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+                "special_tokens": { (after): { "id": after, "ids": [290], "tokens": [after] } } });
+            let error =
+                special_pairs(&tokenizer(&json), &BTreeMap::new(), 300).err().unwrap_or_else(|| panic!("{name}"));
+            assert!(error.contains("290") && error.contains("bos_token"), "{error}");
+        }
+    }
 }
