@@ -21,7 +21,7 @@ TEXTS = ["the cat sat", "", "on <s> the </s> mat<|im_end|>", "<|endoftext|> x <e
 SPECIAL = ["<s>", "</s>", "<|endoftext|>", "<|im_end|>", "<pad>", "<unk>"]
 OTHERS = ["<eot>", "[PAD]", "<tool>", "<img>"]
 CLASSES = [None, "PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast", "Qwen2TokenizerFast", "LlamaTokenizerFast"]
-KINDS = [None, "gpt2", "llama", "mistral", "qwen2", "phi3"]
+KINDS = [None, "gpt2", "llama", "mistral", "qwen2", "phi3", "gpt_neox"]
 
 
 def tiny():

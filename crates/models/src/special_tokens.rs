@@ -7,7 +7,7 @@
 //! - Generation stops at `eos_token_id` of `generation_config.json`, or else of `config.json`, one id or a list. Where neither has
 //!   one, it stops at the tokenizer's `eos_token`. `bos_token_id` and `pad_token_id` are found in the same order.
 //! - Whether BOS and EOS stand around a text is what the `post_processor` of `tokenizer.json` says; with that file transformers
-//!   reads neither `add_bos_token` nor `add_eos_token`.
+//!   reads neither `add_bos_token` nor `add_eos_token`. The class of GPT-NeoX puts nothing there.
 //!
 //! In training a document, and the answer to a prompt, ends with the tokenizer's `eos_token`.
 
@@ -138,6 +138,8 @@ pub(crate) struct Named {
     pub(crate) special: Vec<(Json, bool)>,
     /// Whether some file described the tokenizer.
     pub(crate) described: bool,
+    /// Whether the class puts nothing around a text, whatever the `post_processor` says.
+    pub(crate) unframed: bool,
 }
 
 impl Named {
@@ -167,7 +169,9 @@ impl Named {
             }
         }
         let model = object(&holding(dir, "config.json"), "config.json")?.unwrap_or_default();
-        let defaults = class_of(&fields, &model, dir).and_then(|class| defaults(&class));
+        let class = class_of(&fields, &model, dir);
+        found.unframed = class.as_deref() == Some("GPTNeoXTokenizer");
+        let defaults = class.and_then(|class| defaults(&class));
         for name in NAMES {
             let token = match fields.get(name) {
                 // A token that is given as null is none, whatever the class has.

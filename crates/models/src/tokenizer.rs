@@ -62,10 +62,13 @@ impl Tokenizer {
     fn described(mut self, dir: &Path, model: &Path) -> Result<Tokenizer> {
         let named = Named::of_dir(dir)?;
         self.bare = !named.described && named.tokens.is_empty();
+        if named.unframed {
+            self.inner.with_post_processor(None::<PostProcessorWrapper>);
+        }
         let wrong =
             |e: tokenizers::Error| Error::Input(format!("{}: its added tokens can't be used: {e}", dir.display()));
         for token in &named.added {
-            let Some(token) = added(token, false).filter(|token| !self.lists(token, true)) else { continue };
+            let Some(token) = added(token, false).filter(|token| !self.lists(token)) else { continue };
             match token.special {
                 true => self.inner.add_special_tokens([token]),
                 false => self.inner.add_tokens([token]),
@@ -91,10 +94,10 @@ impl Tokenizer {
         Ok(self)
     }
 
-    /// Whether the tokenizer lists an added token, with the same flags if `exactly`.
-    fn lists(&self, token: &AddedToken, exactly: bool) -> bool {
+    /// Whether the tokenizer lists an added token, with the same flags.
+    fn lists(&self, token: &AddedToken) -> bool {
         let listed = self.inner.get_added_tokens_decoder();
-        listed.values().any(|known| known.content == token.content && (!exactly || known == token))
+        listed.values().any(|known| known == token)
     }
 
     /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
