@@ -265,12 +265,12 @@ fn class_of(fields: &Map<String, Json>, model: &Map<String, Json>, dir: &Path) -
     let kind = name(model, "model_type");
     let registered = REGISTERED.iter().find(|(known, _)| kind.as_deref() == Some(known)).map(|(_, class)| *class);
     match (class, registered) {
-        (Some(class), _) if class == "LlamaTokenizer" && is_byte_level(dir) => None,
-        (Some(_), Some(BACKEND)) => None,
         // Files of these models are known to name a wrong class.
         (Some(_), Some(registered)) if MISNAMED.contains(&kind.as_deref().unwrap_or_default()) => {
             Some(registered.into())
         }
+        (Some(class), _) if class == "LlamaTokenizer" && is_byte_level(dir) => None,
+        (Some(_), Some(BACKEND)) => None,
         (Some(class), _) => Some(class),
         (None, registered) => registered.map(String::from),
     }
