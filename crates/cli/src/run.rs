@@ -187,7 +187,7 @@ pub(crate) struct Quantize {
     #[arg(long, value_name = "DIR", value_parser = command::name)]
     out: String,
     /// The dtype of what is not quantised: f32, bf16 or f16
-    #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = dtype)]
+    #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = stored_dtype)]
     dtype: DType,
     /// A file or folder of text: scales are chosen so that errors are small where the text makes inputs large
     #[arg(long, value_name = "PATH", requires = "format")]
@@ -212,6 +212,13 @@ fn calibration(model: &Model, dir: &Path, args: &Quantize) -> Result<Option<mode
     }
     let cpu = cpu::Cpu::for_machine();
     model.calibrate(&rows, &cpu).map(Some).map_err(usage)
+}
+
+fn stored_dtype(text: &str) -> Result<DType, String> {
+    match text {
+        "f16" => Ok(DType::F16),
+        _ => dtype(text).map_err(|_| "is f32, bf16 or f16".to_string()),
+    }
 }
 
 fn scheme(text: &str) -> Result<Scheme, String> {
@@ -510,9 +517,10 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-/// Ids to continue: nothing is the end of a text.
+/// Ids to continue: where there are none, what generation begins with, or else the end of a text.
 fn or_end(ids: Vec<i32>, tokenizer: &Tokenizer) -> Vec<i32> {
-    if ids.is_empty() { tokenizer.end().into_iter().collect() } else { ids }
+    let special = tokenizer.special_tokens();
+    if ids.is_empty() { special.start.or(special.eos).into_iter().collect() } else { ids }
 }
 
 /// What a model writes that reads one thing and writes another; tokens are drawn only where that is asked for.
@@ -702,9 +710,7 @@ pub(crate) fn merge(args: &Merge) -> Result<Outcome, Usage> {
     let model = adapted(dir, args.base.as_deref(), args.dtype, args.module.as_deref())?;
     model.export(Path::new(&out)).map_err(usage)?;
     let base = args.base.clone().map_or_else(|| Adapter::base_of(dir).map_err(usage), Ok)?;
-    models::copy_companions(Path::new(&base), Path::new(&out)).map_err(usage)?;
-    // An adapter's own tokenizer, where it has one, is the newer.
-    models::copy_companions(dir, Path::new(&out)).map_err(usage)?;
+    models::merge_companions(Path::new(&base), dir, Path::new(&out)).map_err(usage)?;
     outln!("{out}: {} parameters, the adapter merged into them", model.parameter_count());
     Ok(Outcome::Clean)
 }
@@ -733,17 +739,15 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
             }
         };
         model.save_gguf(out, tokenizer.as_ref()).map_err(usage)?;
+        let left_out = if dir.is_dir() { models::not_in_gguf(dir).map_err(usage)? } else { Vec::new() };
+        if !left_out.is_empty() {
+            let names: Vec<String> = left_out.iter().map(|name| name.display().to_string()).collect();
+            errln!("note: not in the file, except for ids of special tokens: {}", names.join(", "));
+        }
     } else {
         let _lock = Lock::of_run(out).map_err(usage)?;
         model.save_quantized(out).map_err(usage)?;
-        match models::gguf::is_gguf(dir) {
-            true => {
-                if let Ok(tokenizer) = Tokenizer::of_dir(dir) {
-                    tokenizer.write(out).map_err(usage)?;
-                }
-            }
-            false => models::copy_companions(dir, out).map_err(usage)?,
-        }
+        models::copy_companions(dir, out).map_err(usage)?;
     }
     let stored: Vec<String> = model.storage().into_iter().map(|(name, n)| format!("{n} as {name}")).collect();
     outln!("{}: {} parameters, {}", args.out, model.parameter_count(), stored.join(", "));
@@ -765,10 +769,12 @@ pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
     let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     let model = load(&args.source)?;
     model.export(Path::new(&out)).map_err(usage)?;
-    if Path::new(dir).is_dir() {
-        models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
-    } else if let Ok(tokenizer) = Tokenizer::of_dir(Path::new(dir)) {
-        tokenizer.write(Path::new(&out)).map_err(usage)?;
+    match Path::new(dir).join("adapter_config.json").is_file() {
+        true => {
+            let base = Adapter::base_of(Path::new(dir)).map_err(usage)?;
+            models::merge_companions(Path::new(&base), Path::new(dir), Path::new(&out)).map_err(usage)?;
+        }
+        false => models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?,
     }
     outln!("{out}: {} parameters", model.parameter_count());
     Ok(Outcome::Clean)

@@ -224,9 +224,12 @@ impl Adapter {
         Ok(Adapter::read_all(dir, model, false)?.0)
     }
 
-    /// An adapter with a head for classes beside it.
-    pub(crate) fn read_with_head(dir: &Path, model: &Model) -> Result<(Adapter, Vec<f32>)> {
-        Adapter::read_all(dir, model, true)
+    /// An adapter with a head for classes beside it, and the number of these.
+    pub(crate) fn read_with_head(dir: &Path, model: &Model) -> Result<(Adapter, Vec<f32>, usize)> {
+        let (adapter, head) = Adapter::read_all(dir, model, true)?;
+        let file = Checkpoint::open_file(&dir.join("adapter_model.safetensors"))?;
+        let count = file.found(HEAD)?.shape.first().copied().unwrap_or(0);
+        Ok((adapter, head, count))
     }
 
     fn read_all(dir: &Path, model: &Model, headed: bool) -> Result<(Adapter, Vec<f32>)> {
@@ -280,10 +283,14 @@ pub(crate) fn names(config: &Json, field: &str) -> std::result::Result<Vec<Strin
 /// What PEFT's configuration says, or why it can't be followed.
 fn read_options(config: &Json, headed: bool) -> std::result::Result<AdapterOptions, String> {
     let whole = config.get("modules_to_save").filter(|modules| !modules.is_null());
-    if whole.is_some_and(|modules| *modules == serde_json::json!(["score"])) && !headed {
+    // peft names both heads that its classes may have; those of decoders have this one.
+    let list = whole.and_then(Json::as_array).cloned().unwrap_or_default();
+    let scores =
+        list.iter().any(|name| name == "score") && list.iter().all(|name| name == "score" || name == "classifier");
+    if scores && !headed {
         return Err("the adapter tells classes apart: `loom classify` uses it".into());
     }
-    if whole.is_some_and(|modules| !headed || *modules != serde_json::json!(["score"])) {
+    if whole.is_some() && !scores {
         return Err("adapters that hold whole modules (`modules_to_save`) are not supported yet".into());
     }
     match config.get("peft_type").and_then(Json::as_str) {

@@ -42,6 +42,9 @@ pub struct Input {
     pub optional: bool,
 }
 
+/// What the names of classes end in that score the next token.
+pub(crate) const DECODERS: [&str; 2] = ["ForCausalLM", "LMHeadModel"];
+
 impl Architecture {
     /// The model that a `config.json` asks for.
     pub(crate) fn of(config: &Config, path: &Path) -> Result<Architecture> {
@@ -84,7 +87,10 @@ impl Architecture {
             }
         }
         known.sort();
-        if wanted.ends_with("ForSequenceClassification") {
+        let stem = wanted.strip_suffix("ForSequenceClassification");
+        let decoder =
+            |stem: &str| known.iter().any(|name| name.strip_prefix(stem).is_some_and(|end| DECODERS.contains(&end)));
+        if stem.is_some_and(decoder) {
             return Err(fault(format!("`{wanted}` tells classes apart: `loom classify` uses it")));
         }
         Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))

@@ -3,11 +3,12 @@
 //! Templates are those of HuggingFace directories, in Jinja: `chat_template.jinja`, or the field `chat_template` of
 //! `tokenizer_config.json`. A directory without one gets a plain one.
 
+use crate::chat_files;
 use crate::error::{Error, Result};
+use crate::special_tokens::SpecialTokens;
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
-use training::files;
 
 /// For models that bring no template: each message behind the name of who says it.
 const PLAIN: &str = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}\
@@ -25,34 +26,15 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a HuggingFace directory, or the plain one.
+    /// The template of a HuggingFace directory, of a GGUF file, or the plain one.
     pub fn of_dir(dir: &Path) -> Result<ChatTemplate> {
-        let (file, config) = (dir.join("chat_template.jinja"), dir.join("tokenizer_config.json"));
-        let mut template = ChatTemplate { path: None, source: PLAIN.to_string(), tokens: Vec::new() };
-        if config.is_file() {
-            let text = files::read_text(&config, files::TEXT)?;
-            let json: Json =
-                serde_json::from_str(&text).map_err(|e| Error::file(&config, format!("not valid JSON: {e}")))?;
-            for name in ["bos_token", "eos_token", "unk_token", "pad_token"] {
-                let token = json.get(name).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
-                template.tokens.extend(token.map(|token| (name.to_string(), token.to_string())));
-            }
-            let found = match json.get("chat_template") {
-                Some(Json::String(text)) => Some(text.clone()),
-                // Several, by name: the default one.
-                Some(Json::Array(list)) => {
-                    let default = list.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some("default"));
-                    default.or(list.first()).and_then(|entry| entry.get("template")?.as_str().map(String::from))
-                }
-                _ => None,
-            };
-            if let Some(source) = found {
-                (template.path, template.source) = (Some(config), source);
-            }
-        }
-        if file.is_file() {
-            template.source = files::read_text(&file, files::TEXT)?;
-            template.path = Some(file);
+        let mut templates = chat_files::templates(dir)?;
+        let mut template = ChatTemplate::plain();
+        template.tokens = SpecialTokens::of_dir(dir, None)?.named.into_iter().collect();
+        let first = templates.keys().next().cloned();
+        let own = templates.remove(chat_files::DEFAULT).or_else(|| templates.remove(&first?));
+        if let Some(source) = own {
+            (template.path, template.source) = (Some(dir.to_path_buf()), source);
         }
         template.check()
     }

@@ -1,7 +1,7 @@
 //! Tensors of a directory: one safetensors file or shards with an index.
 
 use crate::error::{Error, Result};
-use crate::export::PACKED;
+use crate::export::{FILE, PACKED, PACKED_FILE};
 use crate::packed::PackedWeight;
 use crate::tensor_file::TensorFile;
 use ir::composites::quantized::{Format, Packing};
@@ -32,11 +32,12 @@ pub(crate) struct Stored<'a> {
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    /// Opens `model.safetensors`, `tensorloom.safetensors` of a quantised model, or the shards that `model.safetensors.index.json`
+    /// names.
     pub fn open(dir: &Path) -> Result<Checkpoint> {
-        let single = dir.join("model.safetensors");
+        let single = [FILE, PACKED_FILE].map(|name| dir.join(name)).into_iter().find(|path| path.exists());
         let index = dir.join("model.safetensors.index.json");
-        let paths: Vec<PathBuf> = if single.exists() {
+        let paths: Vec<PathBuf> = if let Some(single) = single {
             vec![single]
         } else if index.exists() {
             shard_names(&index)?.into_iter().map(|name| dir.join(name)).collect()

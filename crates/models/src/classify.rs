@@ -5,13 +5,14 @@
 //! Texts are padded to few lengths, each of which is compiled once; what stands behind a text is not seen by it.
 
 use crate::adapter::Adapter;
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, DECODERS};
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::last_row::{before_head, last_row};
 use crate::model::Model;
 use crate::session::{Buffer, Session};
+use crate::special_tokens::object;
 use crate::tokenizer::Tokenizer;
 use compiler::Backend;
 use ir::{DType, Type};
@@ -19,7 +20,6 @@ use lang::lower::Options;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
-use training::files;
 use training::named_tensor::from_bytes;
 
 /// Texts are padded to multiples of this.
@@ -37,6 +37,7 @@ pub struct Classifier {
     /// Scores of a state, `[classes, width]`; none where the model gives scores itself.
     head: Option<Vec<f32>>,
     classes: Vec<String>,
+    scores: Scores,
     params: Option<Vec<Buffer>>,
     programs: BTreeMap<usize, Session>,
 }
@@ -44,7 +45,7 @@ pub struct Classifier {
 impl Classifier {
     /// Reads a directory, or that of an adapter, whose model may be named.
     pub fn load(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Classifier> {
-        let (model, head, classes) = match dir.join("adapter_config.json").is_file() {
+        let (model, head, classes, scores) = match dir.join("adapter_config.json").is_file() {
             true => read_with_adapter(dir, base, dtype)?,
             false => whole(dir, dtype)?,
         };
@@ -54,7 +55,7 @@ impl Classifier {
                 format!("{} scores, which {} classes don't divide", head.len(), classes.len()),
             ));
         }
-        Ok(Classifier { model, head, classes, params: None, programs: BTreeMap::new() })
+        Ok(Classifier { model, head, classes, scores, params: None, programs: BTreeMap::new() })
     }
 
     /// The names of the classes, in order.
@@ -64,12 +65,18 @@ impl Classifier {
 
     /// The ids of a text as the model was trained to read it.
     pub fn ids(&self, tokenizer: &Tokenizer, text: &str) -> Result<Vec<i32>> {
-        let mut ids = if self.head.is_some() { tokenizer.prompt(text)? } else { tokenizer.whole(text)? };
-        ids.truncate(self.model.max_sequence().unwrap_or(usize::MAX));
+        let mut ids = tokenizer.whole(text)?;
+        let most = self.model.max_sequence().unwrap_or(usize::MAX);
+        if ids.len() > most {
+            // What ends every text stays.
+            let (_, after) = tokenizer.around()?;
+            ids.truncate(most.saturating_sub(after.len()));
+            ids.extend(after);
+        }
         Ok(ids)
     }
 
-    /// The probability of each class for a text.
+    /// The probability of each class for a text; of a model for regression, its numbers.
     pub fn classify(&mut self, ids: &[i32], backend: &dyn Backend) -> Result<Vec<f64>> {
         if ids.is_empty() {
             return Err(Error::Input("no ids given: a text needs at least one".into()));
@@ -104,7 +111,7 @@ impl Classifier {
             }
             None => found,
         };
-        Ok(softmax(&scores))
+        Ok(self.scores.probabilities(&scores))
     }
 
     fn compile(&mut self, rows: usize, backend: &dyn Backend) -> Result<Session> {
@@ -132,7 +139,39 @@ impl Classifier {
 /// What encoders take, in this order.
 const TAKEN: [&str; 2] = ["input_ids", "attention_mask"];
 
-type Parts = (Model, Option<Vec<f32>>, Vec<String>);
+type Parts = (Model, Option<Vec<f32>>, Vec<String>, Scores);
+
+/// What the scores of a model mean, as `problem_type` says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scores {
+    /// One of several classes.
+    Classes,
+    /// Each class by itself.
+    Labels,
+    /// Numbers.
+    Numbers,
+}
+
+impl Scores {
+    /// As transformers' pipeline reads a configuration.
+    fn of(config: &Json, classes: usize) -> Scores {
+        match config.get("problem_type").and_then(Json::as_str) {
+            Some("multi_label_classification") => Scores::Labels,
+            Some("regression") => Scores::Numbers,
+            Some("single_label_classification") => Scores::Classes,
+            _ if classes == 1 => Scores::Labels,
+            _ => Scores::Classes,
+        }
+    }
+
+    fn probabilities(self, scores: &[f64]) -> Vec<f64> {
+        match self {
+            Scores::Classes => softmax(scores),
+            Scores::Labels => scores.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+            Scores::Numbers => scores.to_vec(),
+        }
+    }
+}
 
 fn whole(dir: &Path, dtype: DType) -> Result<Parts> {
     let path = dir.join("config.json");
@@ -150,27 +189,35 @@ fn whole(dir: &Path, dtype: DType) -> Result<Parts> {
         if inputs.iter().filter(|name| TAKEN.contains(&&name[..])).ne(TAKEN.iter()) {
             return Err(fault(format!("a classifier that takes {}: texts are not enough", inputs.join(", "))));
         }
-        return Ok((model, None, classes));
+        let scores = Scores::of(&config.json, classes.len());
+        return Ok((model, None, classes, scores));
     }
-    let model = Model::load_headless(dir, dtype, &[format!("{stem}ForCausalLM"), format!("{stem}LMHeadModel")])?;
+    let model = Model::load_headless(dir, dtype, &DECODERS.map(|end| format!("{stem}{end}")))?;
     let head = Checkpoint::open(dir)?;
     let missing = || Error::file(dir, "no tensor `score.weight`, which scores the classes");
     let head = head.get("score.weight").ok_or_else(missing)?.floats("score.weight")?;
-    Ok((model, Some(head), classes))
+    let scores = Scores::of(&config.json, classes.len());
+    Ok((model, Some(head), classes, scores))
 }
 
 fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Parts> {
-    let path = dir.join("classes.json");
-    let text = files::read_text(&path, files::CONFIG)?;
-    let json: Json = serde_json::from_str(&text).map_err(|e| Error::file(&path, format!("not valid JSON: {e}")))?;
     let base = match base {
         Some(base) => base.to_path_buf(),
         None => Adapter::base_of(dir)?.into(),
     };
     let mut model = Model::load(&base, dtype)?;
-    let (adapter, head) = Adapter::read_with_head(dir, &model)?;
+    let (adapter, head, count) = Adapter::read_with_head(dir, &model)?;
     model.merge(&adapter)?;
-    Ok((model, Some(head), classes(&json)))
+    let object = |dir: &Path, name: &str| Ok::<_, Error>(Json::Object(object(dir, name)?.unwrap_or_default()));
+    // peft doesn't save the names of classes: those of the base's configuration are meant, if there are as many.
+    let mut names = classes(&object(dir, "classes.json")?);
+    if names.is_empty() {
+        names = classes(&object(&base, "config.json")?);
+    }
+    if names.len() != count && !dir.join("classes.json").is_file() {
+        names = (0..count).map(|i| format!("LABEL_{i}")).collect();
+    }
+    Ok((model, Some(head), names, Scores::Classes))
 }
 
 /// Names of classes by their numbers.

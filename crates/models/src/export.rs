@@ -16,15 +16,30 @@ use training::named_tensor::to_bytes;
 /// What names of packed parameters' parts begin with.
 pub(crate) const PACKED: &str = "packed.";
 
+/// The file of weights, and that of a quantised model. It has another name so that other programs, which would take it for a whole
+/// model and draw the rest at random, find no weights.
+pub(crate) const FILE: &str = "model.safetensors";
+pub(crate) const PACKED_FILE: &str = "tensorloom.safetensors";
+
+/// Removes what an earlier model left under the other name.
+fn remove_if_there(path: &Path) -> Result<()> {
+    match path.is_file() {
+        true => std::fs::remove_file(path).map_err(|e| Error::file(path, e)),
+        false => Ok(()),
+    }
+}
+
 impl Model {
     /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be. What is packed is written wide.
     pub fn export(&self, dir: &Path) -> Result<()> {
         files::make_folder(dir)?;
-        write_tensors(&dir.join("model.safetensors"), &self.wide_tensors(false)?)?;
+        write_tensors(&dir.join(FILE), &self.wide_tensors(false)?)?;
+        remove_if_there(&dir.join(PACKED_FILE))?;
         Ok(files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())?)
     }
 
-    /// Writes the directory of a quantised model: what is packed stays so, under the names of the parameters.
+    /// Writes the directory of a quantised model: what is packed stays so, under the names of the parameters, in
+    /// `tensorloom.safetensors`. A model without packed parameters is exported.
     pub fn save_quantized(&self, dir: &Path) -> Result<()> {
         files::make_folder(dir)?;
         let mut tensors = self.wide_tensors(true)?;
@@ -38,12 +53,16 @@ impl Model {
             let (format, group) = (packed.packing.format.name(), packed.packing.group);
             list.insert(param.path.clone(), serde_json::json!({ "format": format, "group": group }));
         }
+        if list.is_empty() {
+            return self.export(dir);
+        }
         let list = serde_json::Value::Object(list).to_string();
         let texts = HashMap::from([("format".to_string(), "pt".to_string()), ("packed".to_string(), list)]);
-        tensor_file::write(&dir.join("model.safetensors"), &tensors, texts)?;
+        tensor_file::write(&dir.join(PACKED_FILE), &tensors, texts)?;
+        remove_if_there(&dir.join(FILE))?;
         let mut config = self.config.clone();
         if let Some(fields) = config.as_object_mut() {
-            // Other readers see at once that these are no plain weights.
+            // transformers skips a method that it doesn't know with a warning; it has to miss the file of weights, too.
             fields.insert("quantization_config".into(), serde_json::json!({ "quant_method": "tensorloom" }));
         }
         Ok(files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())?)
@@ -108,27 +127,4 @@ pub fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>> {
         found.push(NamedTensor { shape: info.shape.clone(), dtype, bytes: file.bytes(info)?, name });
     }
     Ok(found)
-}
-
-/// What stands beside a model's weights and is no part of them.
-const COMPANIONS: &[&str] = &[
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "generation_config.json",
-];
-
-/// Copies the tokenizer and what else belongs to a model from one directory to another.
-pub fn copy_companions(from: &Path, to: &Path) -> Result<()> {
-    for name in COMPANIONS {
-        if from.join(name).is_file() {
-            files::copy(&from.join(name), &to.join(name))?;
-        }
-    }
-    Ok(())
 }

@@ -139,6 +139,109 @@ const IRRELEVANT: &[&str] = &[
     "ep_size",
 ];
 
+/// Fields of published files that no class of transformers reads, or not for what it computes, each with the reason.
+const UNREAD: &[(&str, &str)] = &[
+    ("is_llama_config", "a mark of the program that converted the file"),
+    ("_num_labels", "the number of classes, which `id2label` says"),
+    ("eos_token_ids", "an older name of `eos_token_id`"),
+    ("bos_token", "a token by its text; the tokenizer has it"),
+    ("eos_token", "a token by its text; the tokenizer has it"),
+    ("pad_token", "a token by its text; the tokenizer has it"),
+    ("unk_token_id", "a token of the tokenizer"),
+    ("mask_token_id", "a token of the tokenizer"),
+    ("cls_token_id", "a token of the tokenizer"),
+    ("transformers.js_config", "settings of transformers.js"),
+    ("max_new_tokens", "a setting of generation"),
+    ("min_p", "a setting of generation"),
+    ("max_sequence_length", "a length that a trainer noted; `max_position_embeddings` counts"),
+    ("model_max_length", "the tokenizer's length"),
+    ("tokenizer_model_max_length", "the tokenizer's length"),
+    ("tokenizer_padding_side", "the side on which batches are padded"),
+    ("padding_side", "the side on which batches are padded"),
+    ("use_flash_attention_2", "which of two ways computes the same"),
+    ("_flash_attn_version", "which of two ways computes the same"),
+    ("use_flash_attention", "which of two ways computes the same"),
+    ("_flash_attn_implementation", "which of two ways computes the same"),
+    ("_attn_implementation_internal", "which of two ways computes the same"),
+    ("_pre_quantization_dtype", "the dtype before a quantisation that has been undone"),
+    ("model_name", "a name"),
+    ("name_or_path", "a name"),
+    ("base_model", "a name"),
+    ("license", "a licence"),
+    ("language", "the languages of the data"),
+    ("vocab_file", "a file of the tokenizer"),
+    ("keys_to_ignore_at_inference", "which results a trainer leaves out"),
+    ("_output_attentions", "what a call returns"),
+    ("return_attention", "what a call returns"),
+    ("model_parallel", "how a program laid the model on devices"),
+    ("tensor_parallel_size", "how a program laid the model on devices"),
+    ("loss_type", "which loss a trainer adds up"),
+    ("ignore_index", "labels that a trainer leaves out"),
+    ("label_smoothing", "a setting of a trainer"),
+    ("gradient_checkpointing_kwargs", "a setting of a trainer"),
+    ("rescale_layer", "a setting of a trainer's first weights"),
+    ("n_special", "OpenAI's first program had it, with the value 0"),
+    ("predict_special_tokens", "OpenAI's first program had it"),
+];
+
+/// Fields inside of a scaling of rotations that transformers doesn't read: YaRN's `finetuned` says how the weights were made.
+pub(crate) const ROPE_UNREAD: &[&str] = &["finetuned"];
+
+/// Quantised checkpoints by their `quant_method`: what the weights are, and what reads them.
+const QUANTIZED: &[(&str, &str, &str)] = &[
+    ("gptq", "integers of 2 to 8 bits with scales of groups (GPTQ)", "transformers with gptqmodel, vLLM"),
+    ("awq", "integers of 4 bits with scales of groups (AWQ)", "transformers with gptqmodel or autoawq, vLLM"),
+    ("bitsandbytes", "blocks of 4 bits (NF4, FP4) or rows of 8 bits", "transformers with bitsandbytes, vLLM"),
+    ("bitsandbytes_4bit", "blocks of 4 bits (NF4, FP4)", "transformers with bitsandbytes, vLLM"),
+    ("bitsandbytes_8bit", "rows of 8-bit integers", "transformers with bitsandbytes, vLLM"),
+    (
+        "compressed-tensors",
+        "integers or floats of few bits (compressed-tensors)",
+        "transformers with compressed-tensors, vLLM",
+    ),
+    ("fp8", "8-bit floats with scales of blocks", "transformers, vLLM, SGLang"),
+    ("fbgemm_fp8", "8-bit floats with scales of rows", "transformers with fbgemm-gpu, vLLM"),
+    ("modelopt", "8- or 4-bit floats of TensorRT's model optimizer", "TensorRT-LLM, vLLM"),
+    ("mxfp4", "4-bit floats with scales of blocks (MXFP4)", "transformers, vLLM"),
+    ("hqq", "integers of 1 to 8 bits with scales of groups (HQQ)", "transformers with hqq"),
+    ("quanto", "integers of 2 to 8 bits or 8-bit floats", "transformers with optimum-quanto"),
+    ("eetq", "rows of 8-bit integers", "transformers with eetq"),
+    ("aqlm", "codes of several code books (AQLM)", "transformers with aqlm, vLLM"),
+    ("vptq", "codes of vectors (VPTQ)", "transformers with vptq"),
+    ("spqr", "integers of 3 bits with sparse outliers (SpQR)", "transformers with spqr_quant"),
+    ("higgs", "points of a grid (HIGGS)", "transformers with flute-kernel"),
+    ("bitnet", "weights of three values", "transformers, bitnet.cpp"),
+    ("torchao", "a layout of torchao", "transformers with torchao, vLLM"),
+    ("auto-round", "integers of 2 to 8 bits with scales of groups", "transformers with auto-round, vLLM"),
+    ("exl2", "a mixture of 2 to 8 bits", "ExLlamaV2"),
+    ("exl3", "a trellis code of 1 to 8 bits", "ExLlamaV3"),
+    ("quark", "integers or floats of few bits", "transformers with amd-quark, vLLM"),
+];
+
+/// Why a quantised checkpoint is refused, and what to do.
+fn quantized(fields: &serde_json::Map<String, Json>) -> Result<(), String> {
+    let names = ["quantization_config", "compression_config"];
+    let found = names.iter().find_map(|name| Some((name, fields.get(*name).filter(|value| !value.is_null())?)));
+    let Some((name, value)) = found else { return Ok(()) };
+    let flag = |name: &str| value.get(name) == Some(&Json::Bool(true));
+    let method = value.get("quant_method").and_then(Json::as_str);
+    let method = method.or((flag("load_in_4bit") || flag("load_in_8bit")).then_some("bitsandbytes"));
+    if method == Some("tensorloom") {
+        return Ok(());
+    }
+    let known = method.and_then(|method| QUANTIZED.iter().find(|(known, _, _)| *known == method));
+    let what = match (known, method) {
+        (Some((method, what, readers)), _) => {
+            format!("its weights are quantised by {method}: {what}, which {readers} read")
+        }
+        (None, Some(method)) => format!("its weights are quantised by `{method}`, a method that is not known"),
+        (None, None) => "its weights are quantised, and it doesn't say how (`quant_method`)".to_string(),
+    };
+    Err(format!(
+        "`{name}`: {what}. This format is not read: use the checkpoint that it was made from, and `loom quantize`, or a GGUF file"
+    ))
+}
+
 /// Fields that change what is computed, with the values that mean what is computed anyway.
 fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
     Some(match (architecture, field) {
@@ -153,9 +256,12 @@ fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
         ("DeepseekV3ForCausalLM", "topk_method") => vec![json!("noaux_tc")],
         ("DeepseekV2ForCausalLM" | "DeepseekV3ForCausalLM", "moe_layer_freq") => vec![json!(1)],
         ("FalconForCausalLM", "apply_residual_connection_post_layernorm") => vec![json!(false)],
-        ("MambaForCausalLM", "rms_norm") => vec![json!(true)],
+        ("MambaForCausalLM" | "Mamba2ForCausalLM", "rms_norm") => vec![json!(true)],
         ("Phi3ForCausalLM", "full_attn_mod" | "interpolate_factor") => vec![json!(1)],
         (_, "use_mrope") => vec![json!(false)],
+        // Pairs of neighbours would be rotated, as GPT-J does; transformers' classes don't.
+        (_, "rope_interleaved" | "rotary_interleaved") => vec![json!(false)],
+        ("BertModel" | "BertForSequenceClassification", "directionality") => vec![json!("bidi")],
         (_, "pruned_heads") => vec![json!({}), json!([])],
         (_, "cross_attention_hidden_size") => vec![],
         (_, "use_bidirectional_attention") => vec![json!(false)],
@@ -181,6 +287,10 @@ fn says_nothing(architecture: &str, field: &str) -> bool {
     let headless = |name: &str| name.starts_with("ViT") || name.ends_with("SequenceClassification");
     match (architecture, field) {
         ("Mamba2ForCausalLM", "chunk_size" | "time_step_rank") => true,
+        // transformers' class multiplies by the gate first, whatever the file says; it reads neither of these.
+        ("Mamba2ForCausalLM", "norm_before_gate" | "fused_add_norm") => true,
+        // Sizes of a pooler that the first authors' program had beside the one that is used.
+        (name, _) if name.starts_with("Bert") && field.starts_with("pooler_") => true,
         // Other names of sizes, and what only the first authors' program asks.
         ("MambaForCausalLM", "d_inner" | "d_model" | "n_layer" | "ssm_cfg" | "fused_add_norm") => true,
         ("MambaForCausalLM", "pad_vocab_size_multiple") => true,
@@ -215,6 +325,7 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
             used.insert("partial_rotary_factor".to_string());
         }
     }
+    quantized(fields)?;
     twice(&config.json)?;
     // Gemma 3's model extends that of Gemma 2, which has it; transformers' class keeps it and bounds no score.
     let capped = fields.get("attn_logit_softcapping").filter(|value| !value.is_null());
@@ -237,6 +348,9 @@ fn unread(
     for (field, value) in fields {
         let name = &format!("{prefix}{field}");
         if used.contains(name) || value.is_null() || IRRELEVANT.contains(&field.as_str()) {
+            continue;
+        }
+        if UNREAD.iter().any(|(known, _)| known == field) || names_quantization(field) {
             continue;
         }
         let inside = format!("{name}.");
@@ -267,6 +381,11 @@ fn unread(
         }
     }
     Ok(())
+}
+
+/// Whether a field is that of a quantised checkpoint, which [`quantized`] has let pass.
+fn names_quantization(field: &str) -> bool {
+    matches!(field, "quantization_config" | "compression_config")
 }
 
 /// Settings of rotations that stand in two places must agree: only one of them is read.

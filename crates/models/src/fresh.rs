@@ -31,7 +31,17 @@ impl Model {
         let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
         let limits = architecture.limits(dtype);
-        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config })
+        Ok(Model {
+            architecture,
+            params,
+            dtype,
+            weights,
+            checkpoint: None,
+            limits,
+            pieces,
+            config,
+            pooling: Default::default(),
+        })
     }
 }
 

@@ -7,7 +7,9 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fresh::{cut, draw};
 use crate::mapping::{Function, Slice, sources};
+use crate::pooling::Pooling;
 use crate::random::Random;
+use crate::special_tokens::SpecialTokens;
 use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Limits, Parameter};
@@ -51,6 +53,8 @@ pub struct Model {
     pub(crate) limits: Limits,
     pub(crate) pieces: Vec<Vec<Piece>>,
     pub(crate) config: Json,
+    /// How embeddings are made of states.
+    pub(crate) pooling: Pooling,
 }
 
 impl Model {
@@ -156,7 +160,9 @@ impl Model {
         reject_unused(&checkpoint, &pieces, headless.is_some())?;
         let limits = architecture.limits(dtype);
         let checkpoint = Some(Arc::new(checkpoint));
-        let model = Model { architecture, params, dtype, weights, checkpoint, limits, pieces, config: config.json };
+        let pooling = Pooling::of_dir(dir)?;
+        let model =
+            Model { architecture, params, dtype, weights, checkpoint, limits, pieces, config: config.json, pooling };
         model.check_whole_numbers()?;
         Ok(model)
     }
@@ -198,15 +204,18 @@ impl Model {
             limits: self.limits.clone(),
             pieces: self.pieces.clone(),
             config: self.config.clone(),
+            pooling: self.pooling.clone(),
         }
     }
 
-    /// Names the token that ends a text in the configuration, unless it names one already.
-    pub(crate) fn set_end(&mut self, end: Option<i32>) {
-        if let (Some(fields), Some(end)) = (self.config.as_object_mut(), end) {
-            let named = fields.get("eos_token_id").is_some_and(|id| !id.is_null());
-            if !named {
-                fields.insert("eos_token_id".into(), end.into());
+    /// Names the special tokens of a tokenizer in the configuration.
+    pub(crate) fn set_special_tokens(&mut self, special: &SpecialTokens) {
+        let Some(fields) = self.config.as_object_mut() else { return };
+        for (name, id) in [("bos_token_id", special.bos), ("eos_token_id", special.eos), ("pad_token_id", special.pad)]
+        {
+            match id {
+                Some(id) => drop(fields.insert(name.into(), id.into())),
+                None => drop(fields.remove(name)),
             }
         }
     }

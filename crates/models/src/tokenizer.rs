@@ -1,8 +1,11 @@
 //! Text to ids and back, by HuggingFace's `tokenizer.json`; byte-pair tokenizers can be trained.
 
+use crate::companions::{self, Part};
 use crate::error::{Error, Result};
 use crate::expansion;
 use crate::guard::guarded;
+use crate::special_tokens::{Named, SpecialTokens, holding};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -29,9 +32,6 @@ fn made(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
 /// The token that ends a text.
 pub const END: &str = "<|endoftext|>";
 
-/// Names of such tokens in other tokenizers.
-const ENDS: &[&str] = &[END, "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
-
 /// The longest `tokenizer.json`.
 const LARGEST: u64 = 512 << 20;
 /// The longest word that byte pairs are learned from, in bytes; a longer one is several words there. Learning takes time by the square of
@@ -44,12 +44,26 @@ pub(crate) const MOST_IDS: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    end: Option<i32>,
+    special: SpecialTokens,
+    /// Whether no file beside `tokenizer.json` describes it.
+    bare: bool,
+    /// How many ids `tokenizer.json` itself has.
+    own: usize,
+    /// The directory or GGUF file that it was read from.
+    from: Option<PathBuf>,
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`.
+    /// Reads a `tokenizer.json`, and the files beside it that name its special tokens.
     pub fn read(path: &Path) -> Result<Tokenizer> {
+        let tokenizer = Tokenizer::read_alone(path)?;
+        match path.parent().filter(|_| path.file_name().is_some_and(|name| name == "tokenizer.json")) {
+            Some(dir) => tokenizer.described(dir, dir),
+            None => Ok(tokenizer),
+        }
+    }
+
+    fn read_alone(path: &Path) -> Result<Tokenizer> {
         let fault = |what: String| Error::file(path, format!("not a tokenizer of HuggingFace's form: {what}"));
         let bytes = files::read(path, LARGEST)?;
         let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))?;
@@ -62,13 +76,57 @@ impl Tokenizer {
         Ok(Tokenizer::of(inner))
     }
 
-    /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with the id that ends a text.
-    pub(crate) fn of_json(text: &str, end: Option<i32>, path: &Path) -> Result<Tokenizer> {
+    /// The same tokenizer with the tokens that the files of its directory name; `model` has those of its model.
+    fn described(mut self, dir: &Path, model: &Path) -> Result<Tokenizer> {
+        let named = Named::of_dir(dir)?;
+        self.bare = !named.described && named.tokens.is_empty();
+        if named.unframed {
+            self.inner.with_post_processor(None::<PostProcessorWrapper>);
+        }
+        let wrong =
+            |e: tokenizers::Error| Error::Input(format!("{}: its added tokens can't be used: {e}", dir.display()));
+        for token in &named.added {
+            let Some(token) = added(token, false).filter(|token| !self.lists(token)) else { continue };
+            match token.special {
+                true => self.inner.add_special_tokens([token]),
+                false => self.inner.add_tokens([token]),
+            }
+            .map_err(wrong)?;
+        }
+        let listed: Vec<String> = self.inner.get_added_tokens_decoder().into_values().map(|t| t.content).collect();
+        // As transformers collects them: texts and objects are never equal, objects are if their flags are, and the last one counts.
+        let mut further: Vec<(bool, AddedToken)> = Vec::new();
+        for (json, given) in &named.special {
+            let Some(token) = added(json, true).filter(|token| !listed.contains(&token.content)) else { continue };
+            let known = further.iter().any(|(object, known)| *object == json.is_object() && *known == token);
+            // The default of a class that the vocabulary doesn't have is no token of this model.
+            if !known && (*given || self.id(&token.content).is_some()) {
+                further.push((json.is_object(), token));
+            }
+        }
+        for (_, token) in further {
+            self.inner.add_special_tokens([token]).map_err(wrong)?;
+        }
+        self.special = SpecialTokens::of_dir(model, Some(&self))?;
+        self.from = Some(dir.to_path_buf());
+        Ok(self)
+    }
+
+    /// Whether the tokenizer lists an added token, with the same flags.
+    fn lists(&self, token: &AddedToken) -> bool {
+        let listed = self.inner.get_added_tokens_decoder();
+        listed.values().any(|known| known == token)
+    }
+
+    /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
+    pub(crate) fn of_json(json: &serde_json::Value, special: SpecialTokens, path: &Path) -> Result<Tokenizer> {
         let fault = |e: String| Error::file(path, format!("its tokenizer can't be used: {e}"));
-        expansion::check(&serde_json::from_str(text).map_err(|e| fault(e.to_string()))?).map_err(fault)?;
-        let inner = made(text).map_err(|e| fault(e.to_string()))?;
-        let found = Tokenizer::of(inner);
-        Ok(Tokenizer { end: end.or(found.end), ..found })
+        expansion::check(json).map_err(fault)?;
+        let mut inner = made(json.to_string()).map_err(|e| fault(e.to_string()))?;
+        inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
+        inner.with_padding(None);
+        let from = Some(path.to_path_buf());
+        Ok(Tokenizer { special, bare: false, from, ..Tokenizer::of(inner) })
     }
 
     /// The tokenizer as a `tokenizer.json`.
@@ -82,19 +140,20 @@ impl Tokenizer {
         if crate::gguf::is_gguf(dir) {
             return crate::gguf::Gguf::open(dir)?.tokenizer();
         }
-        let path = dir.join("tokenizer.json");
+        let own = holding(dir, "tokenizer.json");
+        let path = own.join("tokenizer.json");
         if !path.is_file() {
             return Err(Error::file(
                 &path,
                 "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids",
             ));
         }
-        Tokenizer::read(&path)
+        Tokenizer::read_alone(&path)?.described(&own, dir)
     }
 
     fn of(inner: tokenizers::Tokenizer) -> Tokenizer {
-        let end = ENDS.iter().find_map(|name| inner.token_to_id(name)).and_then(|id| i32::try_from(id).ok());
-        Tokenizer { inner, end }
+        let own = inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+        Tokenizer { inner, special: SpecialTokens::default(), bare: true, own, from: None }
     }
 
     /// Trains a byte-pair tokenizer: any text can be encoded, and decoding gives it back.
@@ -121,19 +180,32 @@ impl Tokenizer {
         inner.train(&mut trainer, texts.flat_map(words)).map_err(fault)?;
         let text = inner.to_string(false).map_err(fault)?;
         let inner = tokenizers::Tokenizer::from_bytes(text).map_err(fault)?;
-        Ok(Tokenizer::of(inner))
+        let mut made = Tokenizer::of(inner);
+        made.bare = false;
+        made.special.named.insert("eos_token".into(), END.into());
+        made.special.eos = made.id(END);
+        made.special.stops = made.special.eos.into_iter().collect();
+        made.special.start = made.special.eos;
+        Ok(made)
     }
 
-    /// Writes `tokenizer.json` and the small files that transformers reads beside it.
+    /// Writes `tokenizer.json`, and `tokenizer_config.json` with the names of its special tokens; of a tokenizer that was read from
+    /// a directory, the files that lie there.
     pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        if let Some(from) = self.from.as_ref().filter(|from| from.is_dir()) {
+            return companions::copy(from, dir, Part::Tokenizer);
+        }
         let text = self.inner.to_string(true).map_err(|e| Error::Input(e.to_string()))?;
         let path = dir.join("tokenizer.json");
         files::write(&path, text.as_bytes())?;
         let mut written = vec![path];
-        if let Some(end) = self.end.and_then(|id| self.inner.id_to_token(id as u32)) {
-            let config = serde_json::json!({ "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end });
+        if !self.special.named.is_empty() {
+            let mut config = serde_json::Map::new();
+            config.insert("tokenizer_class".into(), "PreTrainedTokenizerFast".into());
+            let named = self.special.named.iter();
+            config.extend(named.map(|(name, token)| (name.clone(), token.as_str().into())));
             let path = dir.join("tokenizer_config.json");
-            files::write(&path, format!("{config:#}\n").as_bytes())?;
+            files::write(&path, format!("{:#}\n", serde_json::Value::Object(config)).as_bytes())?;
             written.push(path);
         }
         Ok(written)
@@ -151,9 +223,24 @@ impl Tokenizer {
         ids.max().map_or(0, |id| id as usize + 1)
     }
 
-    /// The id that ends a text, if the tokenizer has one.
+    /// How many ids `tokenizer.json` has, without what other files add to them.
+    pub(crate) fn own_size(&self) -> usize {
+        self.own
+    }
+
+    /// Its special tokens, and those of the model that it was read with.
+    pub fn special_tokens(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    /// Whether no file says which of its tokens are special.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.bare
+    }
+
+    /// The id of `eos_token`, which ends a text in training, if the tokenizer has one.
     pub fn end(&self) -> Option<i32> {
-        self.end
+        self.special.eos
     }
 
     /// Ids of a text.
@@ -167,7 +254,7 @@ impl Tokenizer {
         let found = guarded(UNENCODED, || self.inner.encode_fast(text, true))?;
         let mut ids: Vec<i32> = found.get_ids().iter().map(|id| *id as i32).collect();
         // What ends every text would end this one before it goes on.
-        if ids.len() > 1 && ids.last().copied() == self.end && !self.encode(text)?.ends_with(&ids[ids.len() - 1..]) {
+        if ids.len() > 1 && ids.last().copied() == self.end() && !self.encode(text)?.ends_with(&ids[ids.len() - 1..]) {
             ids.pop();
         }
         Ok(ids)
@@ -177,6 +264,18 @@ impl Tokenizer {
     pub fn whole(&self, text: &str) -> Result<Vec<i32>> {
         let found = guarded(UNENCODED, || self.inner.encode_fast(text, true))?;
         Ok(found.get_ids().iter().map(|id| *id as i32).collect())
+    }
+
+    /// The ids that the tokenizer puts before and behind every text.
+    pub(crate) fn around(&self) -> Result<(Vec<i32>, Vec<i32>)> {
+        let (plain, whole) = (self.encode("a")?, self.whole("a")?);
+        let at = whole.windows(plain.len().max(1)).position(|part| part == plain).unwrap_or(0);
+        Ok((whole[..at].to_vec(), whole[(at + plain.len()).min(whole.len())..].to_vec()))
+    }
+
+    /// The chat templates beside it, by name.
+    pub(crate) fn templates(&self) -> Result<BTreeMap<String, String>> {
+        self.from.as_deref().map_or(Ok(BTreeMap::new()), crate::chat_files::templates)
     }
 
     /// A token as it is written in the vocabulary.
@@ -257,11 +356,21 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// An added token of JSON: its text, or an object with its flags.
+fn added(json: &serde_json::Value, special: bool) -> Option<AddedToken> {
+    let flag = |name: &str, absent: bool| json.get(name).and_then(serde_json::Value::as_bool).unwrap_or(absent);
+    let special = special || flag("special", false);
+    let token = AddedToken::from(crate::special_tokens::text(json)?, special);
+    let token =
+        token.single_word(flag("single_word", false)).lstrip(flag("lstrip", false)).rstrip(flag("rstrip", false));
+    Some(token.normalized(flag("normalized", !special)))
+}
+
 /// Ids of a line that are decoded again with each new one.
 const WINDOW: usize = 64;
 
 /// The bytes that the characters of a byte-level vocabulary stand for.
-fn byte_characters() -> std::collections::BTreeMap<char, u8> {
+fn byte_characters() -> BTreeMap<char, u8> {
     let plain = |byte: &u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let shifted = (0..256u32).filter(|byte| !plain(byte)).enumerate().map(|(n, byte)| (256 + n as u32, byte));
     let all = (0..256u32).filter(plain).map(|byte| (byte, byte)).chain(shifted);

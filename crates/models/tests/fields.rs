@@ -185,6 +185,53 @@ fn what_is_not_supported_is_refused_by_name() {
     }
 }
 
+/// A quantised checkpoint is refused with what its format is and what reads it; leaving the field out would not help.
+#[test]
+fn quantised_checkpoints_are_refused_with_what_reads_them() {
+    for (value, words) in [
+        (json!({ "quant_method": "gptq", "bits": 4 }), ["gptq", "gptqmodel"]),
+        (json!({ "quant_method": "awq" }), ["awq", "vLLM"]),
+        (json!({ "load_in_4bit": true, "bnb_4bit_quant_type": "nf4" }), ["bitsandbytes", "NF4"]),
+        (json!({ "quant_method": "compressed-tensors" }), ["compressed-tensors", "vLLM"]),
+        (json!({ "quant_method": "fp8", "weight_block_size": [128, 128] }), ["8-bit floats", "vLLM"]),
+        (json!({ "quant_method": "mxfp4" }), ["MXFP4", "transformers"]),
+        (json!({ "quant_method": "of-the-future" }), ["`of-the-future`", "not known"]),
+        (json!({ "bits": 4 }), ["quant_method", "how"]),
+    ] {
+        let error = Copy::new("quantised", "llama").with(&[("quantization_config", value.clone())]).unwrap_err();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(
+            error.contains("config.json") && error.contains("loom quantize") && !error.contains("take it out"),
+            "{error}"
+        );
+    }
+    assert!(Copy::new("quantised", "llama").with(&[("quantization_config", Json::Null)]).is_ok());
+}
+
+/// Rotations of neighbours are not what any class does: the field is taken only with the value that says so.
+#[test]
+fn fields_that_nobody_reads_are_taken_with_the_values_that_say_nothing() {
+    let copy = Copy::new("unread", "llama");
+    let plain = copy.with(&[]);
+    for (field, value) in [
+        ("is_llama_config", json!(true)),
+        ("_num_labels", json!(2)),
+        ("rope_interleaved", json!(false)),
+        ("transformers.js_config", json!({ "dtype": "q4" })),
+    ] {
+        assert_eq!(copy.with(&[(field, value)]), plain, "{field}");
+    }
+    let error = copy.with(&[("rope_interleaved", json!(true))]).unwrap_err();
+    assert!(error.contains("rope_interleaved"), "{error}");
+    let yarn = |more: &[(&str, Json)]| {
+        let mut rope = json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0 });
+        more.iter().for_each(|(name, value)| rope[*name] = value.clone());
+        copy.with(&[("rope_parameters", rope)])
+    };
+    assert_eq!(yarn(&[("finetuned", json!(true))]), yarn(&[]));
+    assert!(yarn(&[]).is_ok() && yarn(&[("unheard", json!(true))]).is_err());
+}
+
 /// As the files of Phi-2, StableLM and others have it that were written before transformers 5.
 #[test]
 fn the_share_of_a_head_that_is_rotated_may_stand_outside() {

@@ -55,6 +55,48 @@ fn published() -> Vec<(&'static str, &'static str, Json)> {
         ),
         ("llama 2", "LlamaForCausalLM", with(json!({ "pretraining_tp": 1, "rope_scaling": null }))),
         (
+            "smollm 2",
+            "LlamaForCausalLM",
+            with(json!({
+                "pretraining_tp": 1, "rope_scaling": null, "is_llama_config": true, "rope_interleaved": false,
+                "transformers.js_config": { "kv_cache_dtype": { "q4f16": "float16", "fp16": "float16" } }
+            })),
+        ),
+        (
+            "yarn llama 2",
+            "LlamaForCausalLM",
+            with(json!({
+                "pretraining_tp": 1, "tokenizer_padding_side": "right", "model_max_length": 4096,
+                "rope_scaling": { "factor": 16.0, "original_max_position_embeddings": 64, "type": "yarn", "finetuned": true }
+            })),
+        ),
+        (
+            "mamba codestral",
+            "Mamba2ForCausalLM",
+            json!({
+                "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 2, "expand": 2,
+                "conv_kernel": 4, "vocab_size": 96, "hidden_act": "silu", "layer_norm_epsilon": 1e-5, "norm_before_gate": true,
+                "chunk_size": 256, "rms_norm": true, "residual_in_fp32": true, "tie_word_embeddings": false, "time_step_rank": 4,
+                "use_bias": false, "use_conv_bias": true, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+                "rescale_prenorm_residual": false, "time_step_floor": 1e-4, "time_step_limit": [0.0, 1e30], "time_step_max": 0.1,
+                "time_step_min": 0.001, "initializer_range": 0.1
+            }),
+        ),
+        (
+            "bert multilingual",
+            "BertModel",
+            joined(
+                &dumped(),
+                &json!({
+                    "_num_labels": 2, "attention_probs_dropout_prob": 0.1, "directionality": "bidi", "hidden_act": "gelu",
+                    "hidden_dropout_prob": 0.1, "hidden_size": 64, "initializer_range": 0.02, "intermediate_size": 96,
+                    "layer_norm_eps": 1e-12, "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+                    "pad_token_id": 0, "pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3,
+                    "pooler_size_per_head": 128, "pooler_type": "first_token_transform", "type_vocab_size": 2, "vocab_size": 96
+                }),
+            ),
+        ),
+        (
             "llama 3.1",
             "LlamaForCausalLM",
             with(json!({

@@ -196,7 +196,7 @@ pub(crate) async fn embed(app: &Arc<App>, body: &Map<String, Json>) -> Parsed<Re
     for (index, prompt) in api::prompts(body, "input")?.into_iter().enumerate() {
         let ids = match prompt {
             Prompt::Ids(ids) => ids,
-            Prompt::Text(text) => engine.tokenizer.prompt(&text).map_err(bad)?,
+            Prompt::Text(text) => engine.tokenizer.whole(&text).map_err(bad)?,
         };
         let ids = checked(ids, engine)?;
         tokens += ids.len();

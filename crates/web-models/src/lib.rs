@@ -126,8 +126,9 @@ fn opened() -> Said {
     };
     let model = model.map_err(fault)?;
     let tokenizer = Arc::new(Tokenizer::of_dir(dir).map_err(fault)?);
-    let template = match dir.is_dir() {
-        true => ChatTemplate::of_dir(dir).map_err(fault)?,
+    let own = ChatTemplate::of_dir(dir).map_err(fault)?;
+    let template = match dir.is_dir() || own.is_own() {
+        true => own,
         false => ChatTemplate::of("{% for m in messages %}{{ m.content }}\n{% endfor %}").map_err(fault)?,
     };
     let ends = models::end_ids(dir, Some(&tokenizer)).map_err(fault)?;

@@ -15,12 +15,14 @@ pub use header::{Header, Kind, TensorEntry, Value, parse};
 
 use crate::architecture::Architecture;
 use crate::budget;
+use crate::chat_files;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fresh::cut;
 use crate::mapping::{Function, sources};
 use crate::model::{Model, Piece};
 use crate::packed::PackedWeight;
+use crate::special_tokens::SpecialTokens;
 use crate::tokenizer::Tokenizer;
 use crate::weight::Weight;
 use family::{Family, Place};
@@ -124,9 +126,42 @@ impl Gguf {
 
     /// The tokenizer that the file brings.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
-        let json = words::to_json(&self.header).map_err(|e| self.fault(e))?;
-        let end = self.header.int("tokenizer.ggml.eos_token_id").and_then(|id| i32::try_from(id).ok());
-        Tokenizer::of_json(&json.to_string(), end, &self.path)
+        let special = self.special_tokens()?;
+        let json = words::to_json(&self.header, &special).map_err(|e| self.fault(e))?;
+        Tokenizer::of_json(&json, special, &self.path)
+    }
+
+    /// The special tokens that the file names.
+    pub(crate) fn special_tokens(&self) -> Result<SpecialTokens> {
+        Ok(words::special_tokens(&self.header))
+    }
+
+    /// The chat templates that the file brings, by name.
+    pub(crate) fn templates(&self) -> BTreeMap<String, String> {
+        words::templates(&self.header)
+    }
+
+    /// Writes what the file has beside its weights as the files of a directory.
+    pub(crate) fn write_companions(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        files::make_folder(dir)?;
+        let Ok(tokenizer) = self.tokenizer() else { return Ok(Vec::new()) };
+        let mut written = tokenizer.write(dir)?;
+        written.extend(chat_files::write(&self.templates(), dir)?);
+        let special = tokenizer.special_tokens();
+        let mut config = serde_json::Map::new();
+        let ids = [("bos_token_id", special.start), ("pad_token_id", special.pad)];
+        config.extend(ids.into_iter().filter_map(|(name, id)| Some((name.to_string(), id?.into()))));
+        match &special.stops[..] {
+            [] => {}
+            [one] => drop(config.insert("eos_token_id".into(), (*one).into())),
+            several => drop(config.insert("eos_token_id".into(), several.into())),
+        }
+        if !config.is_empty() {
+            let path = dir.join("generation_config.json");
+            files::write(&path, format!("{:#}\n", Json::Object(config)).as_bytes())?;
+            written.push(path);
+        }
+        Ok(written)
     }
 }
 
@@ -235,7 +270,8 @@ impl Model {
             return Err(Error::UnusedTensor { path: path.to_path_buf(), tensor: extra.name.clone() });
         }
         let limits = architecture.limits(dtype);
-        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config: config.json })
+        let (config, pooling) = (config.json, Default::default());
+        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config, pooling })
     }
 
     /// Writes a GGUF file. Packed matrices go out in their bits where GGUF has the format; others in the model's dtype.
@@ -244,7 +280,11 @@ impl Model {
         let family = Family::named(&self.config).map_err(wrong)?;
         let (mut pairs, factors) = sizes::to_pairs(&self.config, family).map_err(wrong)?;
         match tokenizer {
-            Some(tokenizer) => pairs.extend(words::to_pairs(&tokenizer.to_json()?, tokenizer.end()).map_err(wrong)?),
+            Some(tokenizer) => {
+                let rows = self.vocabulary().unwrap_or(tokenizer.size());
+                pairs.extend(words::to_pairs(&tokenizer.to_json()?, rows).map_err(wrong)?);
+                pairs.extend(words::special_pairs(tokenizer, &tokenizer.templates()?, rows).map_err(wrong)?);
+            }
             None => pairs.push(words::none()),
         }
         let mut tensors = Vec::new();

@@ -3,6 +3,9 @@
 use super::header::{Header, Value};
 use super::sizes::texts;
 use super::write::Pair;
+use crate::chat_files::DEFAULT;
+use crate::special_tokens::SpecialTokens;
+use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +15,18 @@ const NONE: &str = "none";
 /// The pair of a file without a tokenizer.
 pub(super) fn none() -> (String, Pair) {
     ("tokenizer.ggml.model".into(), Pair::Text(NONE.into()))
+}
+
+/// Names of Llama 3's cutting.
+const LLAMA3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
+
+/// Words by upper and lower case, with what may follow them and how digits are grouped.
+fn cases(suffix: &str, digits: &str) -> String {
+    let (upper, lower) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
+    let before = r"[^\r\n\p{L}\p{N}]?";
+    format!(
+        r"{before}{upper}*{lower}+{suffix}|{before}{upper}+{lower}*{suffix}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
 }
 
 /// How texts are cut before they are merged, by the names that llama.cpp has for it.
@@ -34,14 +49,31 @@ fn cutting(pre: &str) -> Result<Json, String> {
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" => {
             json!({ "type": "Sequence", "pretokenizers": [{ "type": "Digits", "individual_digits": true }, gpt2] })
         }
-        "llama-bpe" | "llama3" | "llama-v3" | "dbrx" | "smaug-bpe" => digits("{1,3}"),
+        pre if LLAMA3.contains(&pre) || matches!(pre, "dbrx" | "smaug-bpe") => digits("{1,3}"),
         "qwen2" | "stablelm2" => digits(""),
+        "gpt-4o" | "llama4" => split(&cases(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")),
+        "tekken" => split(&cases("", r"\p{N}")),
+        "deepseek-v3" => {
+            let part = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+            json!({ "type": "Sequence", "pretokenizers": [
+                part(r"\p{N}{1,3}"),
+                part("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+"),
+                part("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"),
+                { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false }
+            ]})
+        }
         other => return Err(format!("texts cut as `{other}` (`tokenizer.ggml.pre`) are not known; use ids")),
     })
 }
 
+/// The key of a whole `tokenizer.json`, which says more than the lists do.
+const WHOLE: &str = "tokenizer.huggingface.json";
+
 /// A `tokenizer.json` for a file's tokens.
-pub(super) fn to_json(header: &Header) -> Result<Json, String> {
+pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result<Json, String> {
+    if let Some(text) = header.text(WHOLE) {
+        return serde_json::from_str(text).map_err(|e| format!("its `{WHOLE}` is not valid JSON: {e}"));
+    }
     let model = header.text("tokenizer.ggml.model").filter(|model| *model != NONE);
     let model = model.ok_or("it brings no tokenizer (`tokenizer.ggml.model`); use ids")?;
     let tokens = texts(header, "tokenizer.ggml.tokens")?;
@@ -121,12 +153,14 @@ pub(super) fn to_json(header: &Header) -> Result<Json, String> {
         other => return Err(format!("a tokenizer of kind `{other}` is not read: gpt2 and llama are; use ids")),
     };
     let unknown = header.int("tokenizer.ggml.unknown_token_id").and_then(|id| tokens.get(usize::try_from(id).ok()?));
+    // llama.cpp takes whole words of the vocabulary as they are with the cutting of Llama 3.
+    let whole_words = header.text("tokenizer.ggml.pre").is_some_and(|pre| LLAMA3.contains(&pre) || pre == "tekken");
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
-        "pre_tokenizer": pre, "post_processor": null, "decoder": decoder,
+        "pre_tokenizer": pre, "post_processor": around(header, special_tokens), "decoder": decoder,
         "model": { "type": "BPE", "dropout": null, "unk_token": if fallback { json!(unknown) } else { Json::Null },
                    "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": fallback,
-                   "byte_fallback": fallback, "ignore_merges": false, "vocab": vocab, "merges": merges }
+                   "byte_fallback": fallback, "ignore_merges": whole_words, "vocab": vocab, "merges": merges }
     }))
 }
 
@@ -154,60 +188,463 @@ fn merges_of_scores(
     merges.into_iter().map(|(_, a, b)| json!([a, b])).collect()
 }
 
-/// The pairs for a `tokenizer.json` of byte pairs.
-pub(super) fn to_pairs(json: &Json, end: Option<i32>) -> Result<Vec<(String, Pair)>, String> {
+/// Whether a token is put in front of every text; files that don't say it mean what llama.cpp does.
+fn adds_bos(header: &Header) -> bool {
+    match header.pairs.get("tokenizer.ggml.add_bos_token") {
+        Some(Value::Bool(adds)) => *adds,
+        _ => {
+            let pre = header.text("tokenizer.ggml.pre").unwrap_or_default();
+            header.text("tokenizer.ggml.model") == Some("llama") || LLAMA3.contains(&pre)
+        }
+    }
+}
+
+/// What stands around a text: the post-processor of a `tokenizer.json`.
+fn around(header: &Header, special: &SpecialTokens) -> Json {
+    let adds_eos = header.pairs.get("tokenizer.ggml.add_eos_token") == Some(&Value::Bool(true));
+    let token = |adds: bool, name: &str, id: Option<i32>| {
+        special.named.get(name).zip(id).filter(|_| adds).map(|(text, id)| (text.clone(), id))
+    };
+    let bos = token(adds_bos(header), "bos_token", special.bos);
+    let eos = token(adds_eos, "eos_token", special.eos);
+    if bos.is_none() && eos.is_none() {
+        return Json::Null;
+    }
+    let template = |sequence: &str, kind: u8| -> Vec<Json> {
+        let piece = |(text, _): &(String, i32)| json!({ "SpecialToken": { "id": text, "type_id": kind } });
+        let text = json!({ "Sequence": { "id": sequence, "type_id": kind } });
+        bos.iter().map(piece).chain([text]).chain(eos.iter().map(piece)).collect()
+    };
+    let known: Map<String, Json> = bos
+        .iter()
+        .chain(&eos)
+        .map(|(text, id)| (text.clone(), json!({ "id": text, "ids": [id], "tokens": [text] })))
+        .collect();
+    let pair = [template("A", 0), template("B", 1)].concat();
+    json!({ "type": "TemplateProcessing", "single": template("A", 0), "pair": pair, "special_tokens": known })
+}
+
+/// The names of special tokens in GGUF.
+const IDS: [(&str, &str); 7] = [
+    ("bos_token", "tokenizer.ggml.bos_token_id"),
+    ("eos_token", "tokenizer.ggml.eos_token_id"),
+    ("unk_token", "tokenizer.ggml.unknown_token_id"),
+    ("sep_token", "tokenizer.ggml.seperator_token_id"),
+    ("pad_token", "tokenizer.ggml.padding_token_id"),
+    ("cls_token", "tokenizer.ggml.cls_token_id"),
+    ("mask_token", "tokenizer.ggml.mask_token_id"),
+];
+/// The ids that stop generation beside the end of a text, of which llama.cpp knows two kinds.
+const STOPS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+/// All ids that stop generation, where the keys above can't say it.
+const ALL_STOPS: &str = "tensorloom.eos_token_ids";
+/// Control tokens at which llama.cpp stops whatever a file says.
+const TURN_ENDS: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<end_of_turn>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "</s>",
+    "<eos>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_turn|>",
+    "<end_of_utterance>",
+    "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
+];
+
+/// The special tokens that a file names.
+pub(super) fn special_tokens(header: &Header) -> SpecialTokens {
+    let tokens = texts(header, "tokenizer.ggml.tokens").unwrap_or_default();
+    let sentences = header.text("tokenizer.ggml.model") == Some("llama");
+    let mut found = SpecialTokens::default();
+    let id = |key: &str| header.int(key).and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
+    for (name, key) in IDS {
+        // SentencePiece's own, which files may leave out.
+        let usual = match name {
+            "bos_token" if sentences => Some(1),
+            "eos_token" if sentences => Some(2),
+            _ => None,
+        };
+        let Some(id) = id(key).or(usual) else { continue };
+        let Some(token) = usize::try_from(id).ok().and_then(|id| tokens.get(id)) else { continue };
+        found.named.insert(name.to_string(), token.to_string());
+        match name {
+            "bos_token" => found.bos = Some(id),
+            "eos_token" => found.eos = Some(id),
+            "pad_token" => found.pad = Some(id),
+            _ => {}
+        }
+    }
+    let further: Vec<(String, String)> = match header.text(OWN_NAMES).map(serde_json::from_str) {
+        Some(Ok(Json::Object(names))) => {
+            names.iter().filter_map(|(name, token)| Some((name.clone(), token.as_str()?.to_string()))).collect()
+        }
+        _ => Vec::new(),
+    };
+    found.named.extend(further);
+    found.start = id("tensorloom.bos_token_id").or(found.bos);
+    found.stops = match header.list(ALL_STOPS) {
+        Some(list) => {
+            list.iter().filter_map(|v| if let Value::Int(n) = v { i32::try_from(*n).ok() } else { None }).collect()
+        }
+        None => {
+            let kinds = header.list("tokenizer.ggml.token_type").unwrap_or_default();
+            let control = |i: usize| matches!(kinds.get(i), Some(Value::Int(3 | 4)));
+            let ends = (0..tokens.len()).filter(|i| control(*i) && TURN_ENDS.contains(&tokens[*i]));
+            let named = [found.eos, id(STOPS[0]), id(STOPS[1])].into_iter().flatten();
+            let mut all: Vec<i32> = named.chain(ends.filter_map(|i| i32::try_from(i).ok())).collect();
+            let mut seen = BTreeSet::new();
+            all.retain(|id| seen.insert(*id));
+            all
+        }
+    };
+    found
+}
+
+/// Names of a model's own special tokens, as JSON.
+const OWN_NAMES: &str = "tensorloom.special_tokens";
+const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// The chat templates of a file by name.
+pub(super) fn templates(header: &Header) -> BTreeMap<String, String> {
+    let own = |key: &str| key.strip_prefix(TEMPLATE).and_then(|rest| rest.strip_prefix('.')).map(String::from);
+    let all = header.pairs.iter().filter_map(|(key, value)| match value {
+        Value::Text(text) if key == TEMPLATE => Some((DEFAULT.to_string(), text.clone())),
+        Value::Text(text) => Some((own(key)?, text.clone())),
+        _ => None,
+    });
+    all.collect()
+}
+
+/// The pairs for special tokens and chat templates; ids from `rows` on are beyond the model's table.
+pub(super) fn special_pairs(
+    tokenizer: &Tokenizer,
+    templates: &BTreeMap<String, String>,
+    rows: usize,
+) -> Result<Vec<(String, Pair)>, String> {
+    let special = tokenizer.special_tokens();
+    let known = |id: i32| u32::try_from(id).ok().filter(|id| (*id as usize) < rows);
+    let mut pairs = Vec::new();
+    for (name, key) in IDS {
+        let id = match name {
+            // The end of a text need not have a name.
+            "eos_token" => special.eos,
+            "bos_token" => special.bos,
+            "pad_token" => special.pad,
+            _ => special.named.get(name).and_then(|token| tokenizer.id(token)),
+        };
+        pairs.extend(id.and_then(known).map(|id| (key.to_string(), Pair::U32(id))));
+    }
+    let further: Vec<u32> =
+        special.stops.iter().filter(|id| Some(**id) != special.eos).filter_map(|id| known(*id)).collect();
+    pairs.extend(STOPS.iter().zip(&further).map(|(key, id)| (key.to_string(), Pair::U32(*id))));
+    let stops = special.stops.iter().filter_map(|id| known(*id)).map(|id| id as i32);
+    pairs.push((ALL_STOPS.into(), Pair::Ints(stops.collect())));
+    if let Some(start) = special.start.filter(|start| Some(*start) != special.bos).and_then(known) {
+        pairs.push(("tensorloom.bos_token_id".into(), Pair::U32(start)));
+    }
+    let own = special.named.iter().filter(|(name, _)| !IDS.iter().any(|(known, _)| known == name));
+    let own: Map<String, Json> = own.map(|(name, token)| (name.clone(), token.as_str().into())).collect();
+    if !own.is_empty() {
+        pairs.push((OWN_NAMES.into(), Pair::Text(Json::Object(own).to_string())));
+    }
+    let (before, after) = tokenizer.around().map_err(|e| e.to_string())?;
+    let fits = |ids: &[i32], own: Option<i32>| ids.is_empty() || ids.len() == 1 && own == Some(ids[0]);
+    if !fits(&before, special.bos) || !fits(&after, special.eos) {
+        return Err(format!(
+            "its tokenizer puts the ids {before:?} before and {after:?} behind every text; GGUF has only `bos_token` and `eos_token` there"
+        ));
+    }
+    pairs.push(("tokenizer.ggml.add_bos_token".into(), Pair::Flag(!before.is_empty())));
+    pairs.push(("tokenizer.ggml.add_eos_token".into(), Pair::Flag(!after.is_empty())));
+    for (name, text) in templates {
+        let key = if name == DEFAULT { TEMPLATE.to_string() } else { format!("{TEMPLATE}.{name}") };
+        pairs.push((key, Pair::Text(text.clone())));
+    }
+    let others: Vec<String> = templates.keys().filter(|name| *name != DEFAULT).cloned().collect();
+    if !others.is_empty() {
+        pairs.push(("tokenizer.chat_templates".into(), Pair::Texts(others)));
+    }
+    Ok(pairs)
+}
+
+/// A pre-tokenizer without what doesn't change where texts are cut.
+fn plain(pre: &Json) -> Json {
+    match pre {
+        Json::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != "trim_offsets");
+            let mut kept: Map<String, Json> = kept.map(|(name, value)| (name.clone(), plain(value))).collect();
+            // Everything matches one of the patterns that have names, so what is between matches is nothing.
+            if kept.get("behavior") == Some(&json!("Removed")) && kept.get("invert") == Some(&Json::Bool(true)) {
+                kept.insert("behavior".into(), "Isolated".into());
+                kept.insert("invert".into(), false.into());
+            }
+            Json::Object(kept)
+        }
+        Json::Array(list) => list.iter().map(plain).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The name that llama.cpp has for how texts are cut.
+fn cutting_name(json: &Json) -> Result<&'static str, String> {
+    let pre = json.get("pre_tokenizer").map(plain).unwrap_or_default();
+    let whole_words = json.pointer("/model/ignore_merges") == Some(&Json::Bool(true));
+    let normal = json.pointer("/normalizer/type").and_then(Json::as_str);
+    let names: &[&str] = match (whole_words, normal) {
+        (true, _) => &["llama-bpe", "tekken"],
+        (false, Some("NFC")) => &["qwen2"],
+        (false, _) => &["gpt-2", "smollm", "dbrx", "stablelm2"],
+    };
+    const ALL: [&str; 7] = ["gpt-2", "smollm", "llama-bpe", "qwen2", "gpt-4o", "tekken", "deepseek-v3"];
+    for name in names.iter().copied().chain(ALL) {
+        if plain(&cutting(name)?) == pre {
+            return Ok(name);
+        }
+    }
+    Err("its tokenizer cuts texts in a way that has no name in GGUF (`pre_tokenizer` of tokenizer.json)".into())
+}
+
+/// Whether a tokenizer of byte pairs was made from SentencePiece's, and whether it puts a space before a text.
+fn sentence_piece(json: &Json) -> Option<bool> {
+    json.pointer("/model/byte_fallback").and_then(Json::as_bool).filter(|falls_back| *falls_back)?;
+    let text = json.get("normalizer").map(Json::to_string).unwrap_or_default();
+    let pre = json.get("pre_tokenizer").cloned().unwrap_or_default();
+    let scheme = pre.get("prepend_scheme").and_then(Json::as_str);
+    let known = match pre.get("type").and_then(Json::as_str) {
+        None => text.contains("\"\u{2581}\""),
+        Some("Metaspace") => pre.get("split") == Some(&Json::Bool(false)),
+        // No space is left where the normalizer replaces all of them.
+        Some("Split") => text.contains("\"\u{2581}\"") && pre.pointer("/pattern/String") == Some(&json!(" ")),
+        Some(_) => false,
+    };
+    known.then_some(text.contains("\"Prepend\"") || matches!(scheme, Some("always" | "first")))
+}
+
+/// The pairs for a `tokenizer.json` of byte pairs; `rows` is the length of the model's table of tokens.
+pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Pair)>, String> {
     let model = json.get("model").filter(|m| m.get("type").and_then(Json::as_str).unwrap_or("BPE") == "BPE");
     let model = model.ok_or("its tokenizer is not of byte pairs, and can't be written as GGUF")?;
     let vocab = model.get("vocab").and_then(Json::as_object).ok_or("its tokenizer has no vocabulary")?;
-    let pre = match json.get("pre_tokenizer") {
-        Some(p) if p.get("type").and_then(Json::as_str) == Some("ByteLevel") => "gpt-2",
-        Some(p) if *p == cutting("llama-bpe")? => "llama-bpe",
-        Some(p) if *p == cutting("qwen2")? => "qwen2",
-        _ => return Err("its tokenizer cuts texts in a way that has no name in GGUF".into()),
-    };
-    let mut tokens: BTreeMap<u64, &str> =
-        vocab.iter().filter_map(|(token, id)| Some((id.as_u64()?, token.as_str()))).collect();
-    let mut control = BTreeSet::new();
-    for added in json.get("added_tokens").and_then(Json::as_array).into_iter().flatten() {
-        let (id, text) = (added.get("id").and_then(Json::as_u64), added.get("content").and_then(Json::as_str));
-        if let (Some(id), Some(text)) = (id, text) {
-            tokens.insert(id, text);
-            control.insert(id);
+    let mut tokens: BTreeMap<u64, (&str, i32)> =
+        vocab.iter().filter_map(|(token, id)| Some((id.as_u64()?, (token.as_str(), 1)))).collect();
+    let prefix = sentence_piece(json);
+    if prefix.is_some() {
+        let unknown = model.get("unk_token").and_then(Json::as_str);
+        for (text, kind) in tokens.values_mut() {
+            *kind = match *text {
+                text if Some(text) == unknown => 2,
+                text if is_byte(text) => 6,
+                _ => 1,
+            };
         }
     }
-    let last = tokens.keys().next_back().copied().ok_or("its tokenizer has no tokens")?;
-    if last > 1 << 22 {
-        return Err(format!("its tokenizer has an id of {last}"));
+    for added in json.get("added_tokens").and_then(Json::as_array).into_iter().flatten() {
+        let (id, text) = (added.get("id").and_then(Json::as_u64), added.get("content").and_then(Json::as_str));
+        let special = added.get("special").and_then(Json::as_bool).unwrap_or(false);
+        if let (Some(id), Some(text)) = (id, text) {
+            let unknown = matches!(tokens.get(&id), Some((_, 2)));
+            tokens.insert(
+                id,
+                (
+                    text,
+                    if unknown {
+                        2
+                    } else if special {
+                        3
+                    } else {
+                        4
+                    },
+                ),
+            );
+        }
     }
-    let names: Vec<String> =
-        (0..=last).map(|id| tokens.get(&id).map_or(format!("<unused{id}>"), |t| t.to_string())).collect();
-    let kinds: Vec<i32> = (0..=last)
-        .map(|id| {
-            if control.contains(&id) {
-                3
-            } else if tokens.contains_key(&id) {
-                1
-            } else {
-                5
-            }
-        })
-        .collect();
+    if tokens.is_empty() || rows > 1 << 24 {
+        return Err(format!("its tokenizer has {} tokens for a table of {rows} rows", tokens.len()));
+    }
+    // Readers ask for a token of every row.
+    let ids = 0..rows as u64;
+    let names = ids.clone().map(|id| tokens.get(&id).map_or(format!("<unused{id}>"), |(text, _)| text.to_string()));
+    let kinds = ids.clone().map(|id| tokens.get(&id).map_or(5, |(_, kind)| *kind));
     let merge = |m: &Json| match m {
-        Json::String(text) => Some(text.clone()),
-        Json::Array(pair) => Some(format!("{} {}", pair.first()?.as_str()?, pair.get(1)?.as_str()?)),
+        Json::String(text) => text.split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())),
+        Json::Array(pair) => Some((pair.first()?.as_str()?.to_string(), pair.get(1)?.as_str()?.to_string())),
         _ => None,
     };
-    let merges = model.get("merges").and_then(Json::as_array).into_iter().flatten().filter_map(merge).collect();
+    let merges: Vec<(String, String)> =
+        model.get("merges").and_then(Json::as_array).into_iter().flatten().filter_map(merge).collect();
     let mut pairs = vec![
-        ("tokenizer.ggml.model".to_string(), Pair::Text("gpt2".into())),
-        ("tokenizer.ggml.pre".to_string(), Pair::Text(pre.into())),
-        ("tokenizer.ggml.tokens".to_string(), Pair::Texts(names)),
-        ("tokenizer.ggml.token_type".to_string(), Pair::Ints(kinds)),
-        ("tokenizer.ggml.merges".to_string(), Pair::Texts(merges)),
-        ("tokenizer.ggml.add_bos_token".to_string(), Pair::Flag(false)),
+        ("tokenizer.ggml.tokens".to_string(), Pair::Texts(names.collect())),
+        ("tokenizer.ggml.token_type".to_string(), Pair::Ints(kinds.collect())),
+        (WHOLE.to_string(), Pair::Text(json.to_string())),
     ];
-    if let Some(end) = end.and_then(|id| u32::try_from(id).ok()) {
-        pairs.push(("tokenizer.ggml.eos_token_id".to_string(), Pair::U32(end)));
+    let Some(prefix) = prefix else {
+        pairs.push(("tokenizer.ggml.model".into(), Pair::Text("gpt2".into())));
+        pairs.push(("tokenizer.ggml.pre".into(), Pair::Text(cutting_name(json)?.into())));
+        let merges = merges.into_iter().map(|(a, b)| format!("{a} {b}")).collect();
+        pairs.push(("tokenizer.ggml.merges".into(), Pair::Texts(merges)));
+        return Ok(pairs);
+    };
+    // SentencePiece makes the token of the best score first; the earlier a merge stands, the better it is.
+    let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
+    for (rank, (a, b)) in merges.iter().enumerate() {
+        ranks.entry(format!("{a}{b}")).or_insert(rank);
     }
+    let last = ranks.len() as f32;
+    let score = |id: u64| match tokens.get(&id) {
+        Some((text, 1)) => -ranks.get(*text).map_or(last + 1.0, |rank| *rank as f32),
+        _ => 0.0,
+    };
+    pairs.push(("tokenizer.ggml.model".into(), Pair::Text("llama".into())));
+    pairs.push(("tokenizer.ggml.pre".into(), Pair::Text("default".into())));
+    pairs.push(("tokenizer.ggml.scores".into(), Pair::Floats(ids.map(score).collect())));
+    pairs.push(("tokenizer.ggml.add_space_prefix".into(), Pair::Flag(prefix)));
     Ok(pairs)
+}
+
+/// Whether a token is SentencePiece's for a byte: `<0x41>`.
+fn is_byte(token: &str) -> bool {
+    token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The head of a file with these pairs, without the whole `tokenizer.json`.
+    fn header(pairs: Vec<(String, Pair)>) -> Header {
+        let value = |pair: Pair| match pair {
+            Pair::U32(n) => Value::Int(n.into()),
+            Pair::F32(x) => Value::Float(x.into()),
+            Pair::Text(text) => Value::Text(text),
+            Pair::Flag(flag) => Value::Bool(flag),
+            Pair::Texts(all) => Value::List(all.into_iter().map(Value::Text).collect()),
+            Pair::Ints(all) => Value::List(all.into_iter().map(|n| Value::Int(n.into())).collect()),
+            Pair::Floats(all) => Value::List(all.into_iter().map(|x| Value::Float(x.into())).collect()),
+        };
+        let kept = pairs.into_iter().filter(|(name, _)| name != WHOLE);
+        Header { pairs: kept.map(|(name, pair)| (name, value(pair))).collect(), tensors: Vec::new(), data: 0 }
+    }
+
+    fn added(id: usize, content: &str, special: bool) -> Json {
+        json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "special": special })
+    }
+
+    /// A tokenizer as transformers makes it of SentencePiece's: merges in the order of the scores of what they make.
+    fn sentences(prefix: bool) -> Json {
+        let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).into();
+        tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+        let merged = ["\u{2581}t", "he", "at", "\u{2581}the", "\u{2581}c", "hat", "\u{2581}that", "\u{2581}cat"];
+        let merges = [
+            ("\u{2581}", "t"),
+            ("h", "e"),
+            ("a", "t"),
+            ("\u{2581}t", "he"),
+            ("\u{2581}", "c"),
+            ("h", "at"),
+            ("\u{2581}t", "hat"),
+            ("\u{2581}c", "at"),
+        ];
+        tokens.extend(["\u{2581}", "t", "h", "e", "a", "c"].map(String::from));
+        tokens.extend(merged.map(String::from));
+        let vocab: Map<String, Json> =
+            tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
+        let replace = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" });
+        let normalizers = match prefix {
+            true => vec![json!({ "type": "Prepend", "prepend": "\u{2581}" }), replace],
+            false => vec![replace],
+        };
+        json!({ "version": "1.0", "truncation": null, "padding": null,
+                "added_tokens": [added(0, "<unk>", true), added(1, "<s>", true), added(2, "</s>", true)],
+                "normalizer": { "type": "Sequence", "normalizers": normalizers },
+                "pre_tokenizer": null, "post_processor": null, "decoder": null,
+                "model": { "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+                           "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+                           "vocab": vocab, "merges": merges.map(|(a, b)| json!([a, b])) } })
+    }
+
+    /// A tokenizer over bytes that cuts texts as a name of llama.cpp says.
+    fn bytes(pre: &str) -> Json {
+        let trained =
+            Tokenizer::train(["the cat 1234 sat\n on THE mat"].into_iter().cycle().take(20), 290).expect("trains");
+        let mut json = trained.to_json().expect("JSON");
+        json["pre_tokenizer"] = cutting(pre).expect("known");
+        json["added_tokens"]
+            .as_array_mut()
+            .expect("a list")
+            .extend([added(290, "<tool>", false), added(291, "<s>", true)]);
+        json["model"]["ignore_merges"] = json!(matches!(pre, "llama-bpe" | "tekken"));
+        json
+    }
+
+    fn tokenizer(json: &Json) -> Tokenizer {
+        Tokenizer::of_json(json, SpecialTokens::default(), Path::new("test")).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The lists alone, which other programs read, give the ids that the tokenizer gives.
+    #[test]
+    fn the_lists_of_a_file_make_the_same_tokenizer() {
+        let named = ["gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "stablelm2", "gpt-4o", "tekken", "deepseek-v3"];
+        let all = named.iter().map(|pre| (*pre, bytes(pre)));
+        for (name, json) in all.chain([("prefix", sentences(true)), ("no prefix", sentences(false))]) {
+            let own = tokenizer(&json);
+            let rows = own.size() + 3;
+            let header =
+                header(to_pairs(&own.to_json().expect("JSON"), rows).unwrap_or_else(|e| panic!("{name}: {e}")));
+            assert_eq!(header.list("tokenizer.ggml.tokens").map(<[Value]>::len), Some(rows), "{name}");
+            let found =
+                tokenizer(&to_json(&header, &SpecialTokens::default()).unwrap_or_else(|e| panic!("{name}: {e}")));
+            for text in ["the cat", "that hat  the", "z\u{df} 12345 it's\n\n THE-mat", "", "a<tool> <s>the"] {
+                // The ids of rows that have no token are unused.
+                assert_eq!(found.encode(text).expect("encodes"), own.encode(text).expect("encodes"), "{name}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn tokens_have_their_kinds() {
+        let kinds = |json: &Json, rows: usize| -> Vec<i128> {
+            let header = header(to_pairs(json, rows).expect("pairs"));
+            let list = header.list("tokenizer.ggml.token_type").expect("a list").iter();
+            list.map(|v| if let Value::Int(n) = v { *n } else { 0 }).collect()
+        };
+        let found = kinds(&sentences(true), 280);
+        // Unknown, control, bytes, plain, unused.
+        assert_eq!((found[0], found[1], found[2], found[3], found[258], found[259], found[279]), (2, 3, 3, 6, 6, 1, 5));
+        let found = kinds(&bytes("gpt-2"), 300);
+        assert_eq!((found[0], found[5], found[290], found[291], found[299]), (3, 1, 4, 3, 5));
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_refused() {
+        let mut json = bytes("gpt-2");
+        json["pre_tokenizer"] = json!({ "type": "Whitespace" });
+        assert!(to_pairs(&json, 300).err().expect("refused").contains("cuts texts"));
+        json["model"]["type"] = json!("WordPiece");
+        assert!(to_pairs(&json, 300).err().expect("refused").contains("byte pairs"));
+        for (after, name) in [("[CLS]", "BERT's"), ("<tool>", "another")] {
+            let mut json = bytes("gpt-2");
+            let piece = [
+                json!({ "SpecialToken": { "id": after, "type_id": 0 } }),
+                json!({ "Sequence": { "id": "A", "type_id": 0 } }),
+            ];
+            json["post_processor"] = json!({ "type": "TemplateProcessing", "single": piece, "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+                "special_tokens": { (after): { "id": after, "ids": [290], "tokens": [after] } } });
+            let error =
+                special_pairs(&tokenizer(&json), &BTreeMap::new(), 300).err().unwrap_or_else(|| panic!("{name}"));
+            assert!(error.contains("290") && error.contains("bos_token"), "{error}");
+        }
+    }
 }

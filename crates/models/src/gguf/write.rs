@@ -17,6 +17,7 @@ pub(super) enum Pair {
     Flag(bool),
     Texts(Vec<String>),
     Ints(Vec<i32>),
+    Floats(Vec<f32>),
 }
 
 impl Pair {
@@ -51,6 +52,10 @@ impl Pair {
             Pair::Ints(all) => {
                 list(out, 5, all.len());
                 all.iter().for_each(|n| out.extend(n.to_le_bytes()));
+            }
+            Pair::Floats(all) => {
+                list(out, 6, all.len());
+                all.iter().for_each(|x| out.extend(x.to_le_bytes()));
             }
         }
     }

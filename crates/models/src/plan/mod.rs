@@ -140,6 +140,7 @@ fn blank(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model>
         limits,
         pieces: Vec::new(),
         config: Default::default(),
+        pooling: Default::default(),
     })
 }
 

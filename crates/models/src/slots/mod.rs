@@ -383,11 +383,16 @@ impl Slots {
         Ok(())
     }
 
-    /// The mean of the states that the head would score, over all ids; of length 1.
+    /// The embedding of ids: the states that the head would score, pooled as the model's directory says; the mean of length 1 where
+    /// it says nothing.
     pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
         self.check(ids, adapter)?;
         if self.prompt.is_some() {
             return Err(Error::Input("a prompt is being run".into()));
+        }
+        let pooling = self.source().model.pooling.clone();
+        if let Some(why) = pooling.refused {
+            return Err(Error::Input(why));
         }
         if self.hidden.is_none() {
             self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
@@ -403,7 +408,7 @@ impl Slots {
         if !pads {
             return Err(Error::Input("a model that keeps a state gives no embeddings here".into()));
         }
-        let mut mean: Vec<f64> = Vec::new();
+        let (mut all, mut columns): (Vec<f32>, usize) = (Vec::new(), 1);
         let mut done = 0;
         while done < ids.len() {
             // The last part may begin earlier, so that it fits: positions are written again with what they have.
@@ -413,14 +418,11 @@ impl Slots {
             here.resize(part, ids[ids.len() - 1]);
             program.run(&here, &[start as i32], &[adapter as i32], None, &*self.backend)?;
             let (states, width) = program.result()?;
-            mean.resize(width, 0.0);
-            for row in states.chunks_exact(width).take(real).skip(done - start) {
-                mean.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
-            }
+            columns = width.max(1);
+            all.extend_from_slice(&states[(done - start) * width..real * width]);
             done = start + real;
         }
-        let length = mean.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
-        Ok(mean.iter().map(|x| (x / length) as f32).collect())
+        Ok(pooling.pool(all.chunks_exact(columns)))
     }
 }
 

@@ -9,6 +9,7 @@ use super::text::Texts;
 use super::tokens::{Reading, unbuffered};
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
+use crate::pooling::Mode;
 use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::fs::File;
@@ -50,6 +51,7 @@ struct Encoder<'a> {
     seq: usize,
     tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
+    pooling: Mode,
     classes: Vec<String>,
 }
 
@@ -60,19 +62,19 @@ impl Examples {
     pub(crate) fn prepare(
         texts: &Texts,
         (tokenizer, template): (&Tokenizer, &ChatTemplate),
-        (aim, seq, seed): (Aim, usize, u64),
+        (aim, seq, seed, pooling): (Aim, usize, u64, Mode),
         folder: &Path,
         reading: Reading<'_>,
     ) -> Result<Examples> {
         let key = json!({
             "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "template": template.fingerprint(),
-            "aim": aim.kind(), "seq": seq,
+            "aim": aim.kind(), "seq": seq, "end": tokenizer.end(), "pooling": format!("{pooling:?}"),
         });
         if let Ok(found) = Examples::open(folder, &key, (aim, seq, seed)) {
             return Ok(found);
         }
         files::make_folder(folder)?;
-        let mut encoder = Encoder { aim, seq, tokenizer, template, classes: Vec::new() };
+        let mut encoder = Encoder { aim, seq, tokenizer, template, pooling, classes: Vec::new() };
         let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
         let (mut data, mut index) = (create("examples.bin")?, [create(INDEX[0])?, create(INDEX[1])?]);
         let (mut at, mut counts, mut left_out, mut seen) = (0u64, [0u64; 2], 0u64, 0u64);
@@ -225,11 +227,31 @@ impl Encoder<'_> {
         Ok(rows.iter().all(learns).then_some(rows))
     }
 
-    /// A text all of which counts.
+    /// A text of which those tokens count that its embedding is the mean of.
     fn whole(&self, text: &str) -> Result<Row> {
-        let mut ids = self.tokenizer.prompt(text)?;
-        ids.truncate(self.seq);
-        Ok(Row { labels: vec![1; ids.len()], ids })
+        let ids = self.truncated(text)?;
+        let last = ids.len().saturating_sub(1);
+        let counts = |i: usize| match self.pooling {
+            Mode::Mean | Mode::MeanSqrt => Ok(true),
+            Mode::First => Ok(i == 0),
+            Mode::Last => Ok(i == last),
+            other => Err(Error::Input(format!(
+                "`contrast` trains embeddings by mean, first or last token, not by {other:?}"
+            ))),
+        };
+        let labels = (0..ids.len()).map(|i| Ok(if counts(i)? { 1 } else { -100 })).collect::<Result<_>>()?;
+        Ok(Row { ids, labels })
+    }
+
+    /// Ids of a text that a model reads as a whole; what ends every text stays where it is cut.
+    fn truncated(&self, text: &str) -> Result<Vec<i32>> {
+        let mut ids = self.tokenizer.whole(text)?;
+        if ids.len() > self.seq {
+            let (_, after) = self.tokenizer.around()?;
+            ids.truncate(self.seq.saturating_sub(after.len()));
+            ids.extend(after);
+        }
+        Ok(ids)
     }
 
     fn class(&mut self, record: &Json, classes: usize) -> Result<Row> {
@@ -258,8 +280,7 @@ impl Encoder<'_> {
                 self.classes.push(known.to_string());
             }
         }
-        let mut ids = self.tokenizer.prompt(text)?;
-        ids.truncate(self.seq);
+        let ids = self.truncated(text)?;
         let mut labels = vec![-100; ids.len()];
         if let Some(last) = labels.last_mut() {
             *last = label as i32;
@@ -358,7 +379,14 @@ mod tests {
     const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
     fn encoder<'a>(aim: &str, tokenizer: &'a Tokenizer, template: &'a ChatTemplate) -> Encoder<'a> {
-        Encoder { aim: Aim::parse(aim).expect("valid"), seq: 60, tokenizer, template, classes: Vec::new() }
+        Encoder {
+            aim: Aim::parse(aim).expect("valid"),
+            seq: 60,
+            tokenizer,
+            template,
+            pooling: Mode::Mean,
+            classes: Vec::new(),
+        }
     }
 
     /// What a row learns, as text.

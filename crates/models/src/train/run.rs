@@ -8,6 +8,7 @@ use super::source::Source;
 use super::{Aim, Batch, How, Lock, StepSizes, Trainer};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
+use crate::companions::{self, Part};
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -129,7 +130,8 @@ pub fn run_on(
 }
 
 /// What a folder with a model in it has.
-const WEIGHTS: &[&str] = &["model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"];
+const WEIGHTS: &[&str] =
+    &["model.safetensors", "tensorloom.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"];
 
 /// There is nothing to resume: what is there instead, and where a run is.
 fn no_run(out: &Path) -> Error {
@@ -235,7 +237,7 @@ impl<'a> Texts<'a> {
         let options = settings.adapter()?;
         let tokenizer = setup::tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
         let template = match &based_on {
-            Some(dir) if dir.is_dir() => ChatTemplate::of_dir(dir)?,
+            Some(dir) => ChatTemplate::of_dir(dir)?,
             _ => ChatTemplate::plain(),
         };
         let model = match &based_on {
@@ -252,11 +254,18 @@ impl<'a> Texts<'a> {
         if !matches!(settings.objective, Aim::Classify { .. } | Aim::Contrast { .. }) {
             model.scores_ids()?;
         }
-        if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {
+        // A token that another file adds may be beyond the model's table; the ids of the data are looked at when they are encoded.
+        if let Some(known) = model.vocabulary().filter(|known| tokenizer.own_size() > *known) {
             return Err(Error::Input(format!(
                 "the tokenizer has {} ids, but the model knows {known}: use the model's own tokenizer",
-                tokenizer.size()
+                tokenizer.own_size()
             )));
+        }
+        if tokenizer.end().is_none() {
+            watch.note(
+                "the tokenizer names no token that ends a text: documents and answers get none; name it as `eos_token` in the \
+                 tokenizer_config.json beside tokenizer.json",
+            );
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
         setup::takes(model.max_sequence(), settings.seq)?;
@@ -265,11 +274,17 @@ impl<'a> Texts<'a> {
             let (dir, program) = (based_on.clone(), model.architecture.program.clone());
             std::thread::spawn(move || setup::base_fingerprint(dir.as_deref(), &program))
         };
-        let source =
-            Source::prepare(&settings, &texts, (&tokenizer, &template), vocabulary, &folder, &mut |done, all| {
+        let source = Source::prepare(
+            &settings,
+            &texts,
+            (&tokenizer, &template),
+            (vocabulary, model.pooling.mode),
+            &folder,
+            &mut |done, all| {
                 watch.reading(done, all);
                 !watch.stop()
-            })?;
+            },
+        )?;
         if source.left_out() > 0 {
             let left = thousands(source.left_out() as usize);
             watch.note(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
@@ -410,21 +425,54 @@ impl<'a> Texts<'a> {
         let whole = if self.trainer.is_divided() { Some(self.trainer.model()?) } else { None };
         let mut prompt = self.tokenizer.encode(&self.settings.prompt)?;
         if prompt.is_empty() {
-            prompt.push(self.tokenizer.end().unwrap_or(0));
+            let special = self.tokenizer.special_tokens();
+            prompt.push(special.start.or(special.eos).unwrap_or(0));
         }
         let room = self.trainer.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
         if room == 0 {
             return Ok(self.settings.prompt.clone());
         }
         let sampling = Sampling { temperature: 0.7, top_p: 0.95, seed, ..Sampling::GREEDY };
-        let end = self.tokenizer.end();
-        let (most, mut goes_on) = (most.min(room), |id| Some(id) != end);
+        let stops = &self.tokenizer.special_tokens().stops;
+        let (most, mut goes_on) = (most.min(room), |id| !stops.contains(&id));
         let found = match &whole {
             Some(model) => model.generate_with(&prompt, most, &sampling, self.backend, &mut goes_on)?,
             None => self.trainer.write(&prompt, most, &sampling, self.backend, &mut goes_on)?,
         };
-        let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| Some(*id) != end)).collect();
+        let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| !stops.contains(id))).collect();
         self.tokenizer.decode(&ids)
+    }
+
+    /// What lies beside the weights of the model that the run began with, except its tokenizer, and the ids of special tokens.
+    fn companions(&self, model: &mut Model, out: &Path, watch: &mut dyn Observer) -> Result<Vec<PathBuf>> {
+        let special = self.tokenizer.special_tokens();
+        let Some(base) = setup::based_on(&self.settings) else {
+            model.set_special_tokens(special);
+            return Ok(Vec::new());
+        };
+        if crate::gguf::is_gguf(&base) {
+            return crate::gguf::Gguf::open(&base)?.write_companions(out);
+        }
+        let mut written = companions::copy(&base, out, Part::Others)?;
+        let theirs = Tokenizer::of_dir(&base).ok();
+        let named = |tokenizer: &Tokenizer| tokenizer.special_tokens().named.clone();
+        let changed = match (&self.settings.tokenizer, &theirs) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(_), Some(theirs)) => {
+                theirs.fingerprint()? != self.tokenizer.fingerprint()? || named(theirs) != named(&self.tokenizer)
+            }
+        };
+        if changed {
+            watch.note("the tokenizer is not the model's: its special tokens are written to config.json, and generation_config.json is left out");
+            model.set_special_tokens(special);
+            let path = out.join("generation_config.json");
+            if path.is_file() {
+                std::fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
+            }
+            written.retain(|file| *file != path);
+        }
+        Ok(written)
     }
 
     fn finish(self, mut run: training::Run, watch: &mut dyn Observer) -> Result<Finished> {
@@ -463,15 +511,20 @@ impl<'a> Texts<'a> {
             }
             None => {
                 let mut model = self.trainer.model()?;
-                model.set_end(self.tokenizer.end());
+                files.extend(self.companions(&mut model, &out, watch)?);
+                let special = self.tokenizer.special_tokens();
                 match heads.is_empty() {
                     true => model.export(&out)?,
-                    false => classifier::export(&model, &heads, &classes, self.tokenizer.end(), &out)?,
+                    false => classifier::export(&model, &heads, &classes, special.pad.or(special.eos), &out)?,
                 }
                 files.extend([out.join("config.json"), out.join("model.safetensors")]);
             }
         }
-        files.extend(self.tokenizer.write(&out)?);
+        for file in self.tokenizer.write(&out)? {
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
         files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
         files.extend(saved::list(&out.join("checkpoints")).pop());
         if let Some(fault) = unsaved {

@@ -12,6 +12,7 @@ use super::text::Texts;
 use super::tokens::{Reading, Tokens};
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
+use crate::pooling::Mode;
 use crate::random::Random;
 use crate::tokenizer::Tokenizer;
 use std::path::{Path, PathBuf};
@@ -76,7 +77,7 @@ impl Source {
         settings: &Settings,
         texts: &[(Texts, f64)],
         (tokenizer, template): (&Tokenizer, &ChatTemplate),
-        vocabulary: usize,
+        (vocabulary, pooling): (usize, Mode),
         folder: &Path,
         reading: Reading<'_>,
     ) -> Result<Source> {
@@ -90,7 +91,7 @@ impl Source {
                 true => Set::Examples(Examples::prepare(
                     texts,
                     (tokenizer, template),
-                    (aim, seq, seed),
+                    (aim, seq, seed, pooling),
                     &own,
                     &mut *reading,
                 )?),

@@ -1,6 +1,7 @@
 //! A corpus as ids on disk: what is trained on, then what is held out.
 //!
-//! Documents stand one after another, each followed by the end token: sequences are cut from this stream, so no position
+//! Documents stand one after another, each followed by the end token (the tokenizer's `eos_token`), and with what the tokenizer puts
+//! around every text, such as BOS: sequences are cut from this stream, so no position
 //! is wasted on padding. Attention may look into the document before; the end token tells them apart.
 //! Ids are read when they are needed, not mapped, so a file that is cut off during a run is an error and not a signal.
 
@@ -43,7 +44,8 @@ impl Tokens {
         folder: &Path,
         reading: Reading<'_>,
     ) -> Result<Tokens> {
-        let key = json!({ "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()? });
+        let key =
+            json!({ "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "end": tokenizer.end() });
         if let Some(found) = Tokens::reuse(folder, &key, vocabulary) {
             return Ok(found);
         }
@@ -187,29 +189,38 @@ struct Writer<'a> {
     parts: [BufWriter<NewFile>; 2],
     counts: [usize; 2],
     documents: usize,
+    /// Whether the next piece begins a document.
+    begins: bool,
+    /// What the tokenizer puts before and behind every text.
+    around: [Vec<u32>; 2],
 }
 
 impl<'a> Writer<'a> {
     fn new(tokenizer: &'a Tokenizer, vocabulary: usize, folder: &Path) -> Result<Writer<'a>> {
         let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
         let parts = [create("tokens.bin")?, create("held-out.bin")?];
-        Ok(Writer { tokenizer, vocabulary, folder: folder.to_path_buf(), parts, counts: [0; 2], documents: 0 })
+        let ids = |ids: Vec<i32>| ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>();
+        let (before, mut after) = tokenizer.around()?;
+        after.extend(tokenizer.end().filter(|end| after.last() != Some(end)));
+        let (around, folder) = ([ids(before), ids(after)], folder.to_path_buf());
+        Ok(Writer { tokenizer, vocabulary, folder, parts, counts: [0; 2], documents: 0, begins: true, around })
     }
 
     /// Encodes pieces, between which `None` ends a document.
     fn encode(&mut self, waiting: &mut Vec<Option<String>>) -> Result<()> {
         let texts: Vec<&str> = waiting.iter().flatten().map(String::as_str).collect();
         let mut encoded = self.tokenizer.encode_all(&texts)?.into_iter();
-        let end = self.tokenizer.end().map(|id| id as u32);
         for piece in waiting.iter() {
             let held_out = usize::from((self.documents + 1).is_multiple_of(HELD_OUT));
+            let before = if self.begins { self.around[0].clone() } else { Vec::new() };
             let ids = match piece {
-                Some(_) => encoded.next().unwrap_or_default(),
+                Some(_) => [before, encoded.next().unwrap_or_default()].concat(),
                 None => {
                     self.documents += 1;
-                    end.into_iter().collect()
+                    [before, self.around[1].clone()].concat()
                 }
             };
+            self.begins = piece.is_none();
             if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocabulary) {
                 return Err(Error::Input(format!(
                     "the tokenizer gives id {id}, but the model knows {} ids: use the model's own tokenizer",

@@ -1,0 +1,242 @@
+//! How the states of a text's tokens become one embedding: `modules.json` and the pooling's `config.json` of sentence-transformers.
+
+use crate::error::{Error, Result};
+use serde_json::{Map, Value as Json};
+use std::path::Path;
+use training::files;
+
+/// What is made of the states of a text's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Their mean.
+    Mean,
+    /// The state of the first token.
+    First,
+    /// The state of the last token.
+    Last,
+    /// The largest number of each dimension.
+    Max,
+    /// The sum divided by the square root of their number.
+    MeanSqrt,
+    /// A mean in which later tokens weigh more: the n-th has weight n.
+    WeightedMean,
+}
+
+/// Fields of the older form of the file, which is a list of switches.
+const SWITCHES: [(&str, Mode); 6] = [
+    ("pooling_mode_cls_token", Mode::First),
+    ("pooling_mode_mean_tokens", Mode::Mean),
+    ("pooling_mode_max_tokens", Mode::Max),
+    ("pooling_mode_mean_sqrt_len_tokens", Mode::MeanSqrt),
+    ("pooling_mode_weightedmean_tokens", Mode::WeightedMean),
+    ("pooling_mode_lasttoken", Mode::Last),
+];
+
+/// Names of the newer form.
+const NAMES: [(&str, Mode); 6] = [
+    ("cls", Mode::First),
+    ("mean", Mode::Mean),
+    ("max", Mode::Max),
+    ("mean_sqrt_len_tokens", Mode::MeanSqrt),
+    ("weightedmean", Mode::WeightedMean),
+    ("lasttoken", Mode::Last),
+];
+
+/// The pooling of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pooling {
+    pub(crate) mode: Mode,
+    /// Whether embeddings get the length 1.
+    pub(crate) normalize: bool,
+    /// Why the directory's embeddings can't be computed.
+    pub(crate) refused: Option<String>,
+}
+
+impl Default for Pooling {
+    /// For models that say nothing of it.
+    fn default() -> Pooling {
+        Pooling { mode: Mode::Mean, normalize: true, refused: None }
+    }
+}
+
+impl Pooling {
+    /// The pooling of a directory. A module that is not known is an error of those who ask for embeddings, not of others.
+    pub(crate) fn of_dir(dir: &Path) -> Result<Pooling> {
+        let modules = dir.join("modules.json");
+        if !modules.is_file() {
+            return match dir.join("1_Pooling/config.json").is_file() {
+                true => Ok(Pooling { normalize: false, ..Pooling::read(dir, "1_Pooling")? }),
+                false => Ok(Pooling::default()),
+            };
+        }
+        let refused = |why: String| Pooling { refused: Some(why), ..Pooling::default() };
+        let list: Json = read(&modules)?;
+        let mut found = Pooling { normalize: false, ..Pooling::default() };
+        let mut pooled = false;
+        for module in list.as_array().into_iter().flatten() {
+            let field = |name: &str| module.get(name).and_then(Json::as_str).unwrap_or_default();
+            match field("type").rsplit('.').next().unwrap_or_default() {
+                "Transformer" if field("path").is_empty() => {}
+                "Pooling" if !pooled && safe(field("path")) => {
+                    (pooled, found) =
+                        (true, Pooling { normalize: found.normalize, ..Pooling::read(dir, field("path"))? });
+                }
+                "Normalize" => found.normalize = true,
+                _ => {
+                    return Ok(refused(format!(
+                        "{}: the module `{}` is not supported",
+                        modules.display(),
+                        field("type")
+                    )));
+                }
+            }
+        }
+        Ok(if pooled { found } else { refused(format!("{}: no module that pools", modules.display())) })
+    }
+
+    fn read(dir: &Path, folder: &str) -> Result<Pooling> {
+        let path = dir.join(folder).join("config.json");
+        let json: Json = read(&path)?;
+        let fields: &Map<String, Json> = json.as_object().ok_or_else(|| Error::file(&path, "not a JSON object"))?;
+        let named = fields.get("pooling_mode").filter(|value| !value.is_null());
+        let modes: Vec<Mode> = match named {
+            Some(value) => {
+                let list = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+                let mode =
+                    |value: &Json| NAMES.iter().find(|(name, _)| value.as_str() == Some(name)).map(|(_, mode)| *mode);
+                let known: Option<Vec<Mode>> = list.iter().map(mode).collect();
+                known.ok_or_else(|| {
+                    let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+                    Error::file(&path, format!("`pooling_mode` is {value}: {} are known", known.join(", ")))
+                })?
+            }
+            None => SWITCHES
+                .iter()
+                .filter(|(name, _)| fields.get(*name) == Some(&Json::Bool(true)))
+                .map(|(_, mode)| *mode)
+                .collect(),
+        };
+        let mut found = Pooling { normalize: false, ..Pooling::default() };
+        match &modes[..] {
+            [mode] => found.mode = *mode,
+            [] if named.is_none() => {}
+            modes => found.refused = Some(format!("{}: {} poolings beside each other", path.display(), modes.len())),
+        }
+        Ok(found)
+    }
+
+    /// The embedding of a text from the states of its tokens, row by row.
+    pub(crate) fn pool<'a>(&self, states: impl ExactSizeIterator<Item = &'a [f32]>) -> Vec<f32> {
+        let count = states.len();
+        let mut found: Vec<f64> = Vec::new();
+        for (n, row) in states.enumerate() {
+            let row = row.iter().map(|x| f64::from(*x));
+            let weight = match self.mode {
+                Mode::Mean | Mode::MeanSqrt | Mode::Max => 1.0,
+                Mode::First => f64::from(u8::from(n == 0)),
+                Mode::Last => f64::from(u8::from(n + 1 == count)),
+                Mode::WeightedMean => (n + 1) as f64,
+            };
+            match self.mode {
+                _ if found.is_empty() => found = row.map(|x| x * weight).collect(),
+                Mode::Max => found.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x)),
+                _ => found.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x),
+            }
+        }
+        let count = count as f64;
+        let divisor = match self.mode {
+            Mode::Mean => count,
+            Mode::MeanSqrt => count.sqrt(),
+            Mode::WeightedMean => count * (count + 1.0) / 2.0,
+            Mode::First | Mode::Last | Mode::Max => 1.0,
+        };
+        let length = match self.normalize {
+            true => (found.iter().map(|x| x * x).sum::<f64>().sqrt() / divisor).max(f64::MIN_POSITIVE),
+            false => 1.0,
+        };
+        found.iter().map(|x| (x / divisor / length) as f32).collect()
+    }
+}
+
+fn read(path: &Path) -> Result<Json> {
+    let text = files::read_text(path, files::TEXT)?;
+    serde_json::from_str(&text).map_err(|e| Error::file(path, format!("not valid JSON: {e}")))
+}
+
+/// Whether a path of `modules.json` stays inside of the directory.
+fn safe(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn folder(name: &str, modules: &Json, config: &Json) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("tensorloom-pooling-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("1_Pooling")).expect("made");
+        std::fs::write(dir.join("modules.json"), modules.to_string()).expect("written");
+        std::fs::write(dir.join("1_Pooling/config.json"), config.to_string()).expect("written");
+        dir
+    }
+
+    fn modules(types: &[(&str, &str)]) -> Json {
+        let module = |(path, kind): &(&str, &str)| json!({ "path": path, "type": format!("sentence_transformers.models.{kind}") });
+        types.iter().map(module).collect()
+    }
+
+    /// The values are sentence-transformers' formulas, by hand.
+    #[test]
+    fn states_are_pooled_as_the_directory_says() {
+        let states: [&[f32]; 3] = [&[3.0, -1.0], &[0.0, 5.0], &[1.0, 2.0]];
+        let both = [("", "Transformer"), ("1_Pooling", "Pooling")];
+        for (n, (config, want)) in [
+            (json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false }), [4.0 / 3.0, 2.0]),
+            (json!({ "pooling_mode_cls_token": true }), [3.0, -1.0]),
+            (json!({ "pooling_mode_lasttoken": true }), [1.0, 2.0]),
+            (json!({ "pooling_mode_max_tokens": true }), [3.0, 5.0]),
+            (json!({ "pooling_mode_mean_sqrt_len_tokens": true }), [4.0 / 3f64.sqrt(), 6.0 / 3f64.sqrt()]),
+            (json!({ "pooling_mode_weightedmean_tokens": true }), [1.0, 2.5]),
+            (json!({ "pooling_mode": "lasttoken" }), [1.0, 2.0]),
+            (json!({}), [4.0 / 3.0, 2.0]),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for normalize in [false, true] {
+                let list: &[(&str, &str)] = &[both[0], both[1], ("2_Normalize", "Normalize")];
+                let dir = folder(&format!("{n}{normalize}"), &modules(&list[..2 + usize::from(normalize)]), &config);
+                let found = Pooling::of_dir(&dir).expect("known").pool(states.into_iter());
+                let length = if normalize { (want[0] * want[0] + want[1] * want[1]).sqrt() } else { 1.0 };
+                for (found, want) in found.iter().zip(want) {
+                    assert!((f64::from(*found) - want / length).abs() < 1e-6, "{config} {normalize}: {found} {want}");
+                }
+                std::fs::remove_dir_all(dir).expect("gone");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_named_where_embeddings_are_asked_for() {
+        let dense = modules(&[("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")]);
+        let outside = modules(&[("", "Transformer"), ("../1_Pooling", "Pooling")]);
+        let two = json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true });
+        let plain = modules(&[("", "Transformer"), ("1_Pooling", "Pooling")]);
+        for (n, (modules, config, word)) in
+            [(dense, json!({}), "Dense"), (outside, json!({}), "Pooling"), (plain.clone(), two, "beside each other")]
+                .into_iter()
+                .enumerate()
+        {
+            let dir = folder(&format!("refused{n}"), &modules, &config);
+            let why = Pooling::of_dir(&dir).expect("read").refused.expect("refused");
+            assert!(why.contains(word), "{why}");
+            std::fs::remove_dir_all(dir).expect("gone");
+        }
+        let dir = folder("unheard", &plain, &json!({ "pooling_mode": "unheard" }));
+        let error = Pooling::of_dir(&dir).expect_err("refused").to_string();
+        assert!(error.contains("unheard") && error.contains("lasttoken"), "{error}");
+        std::fs::remove_dir_all(&dir).expect("gone");
+        assert_eq!(Pooling::of_dir(&dir).expect("absent"), Pooling::default());
+    }
+}
