@@ -427,8 +427,9 @@ def angle(z, deg=False):
     """0, or π where a number or a zero is negative; in degrees, 180."""
     tnp = _tnp()
     z = asarray(z)
-    turned = tnp.where(tnp.signbit(z), 180.0 if deg else _math.pi, 0.0)
-    return tnp.where(tnp.isnan(z), _math.nan, turned)
+    z = z if tnp.issubdtype(z.dtype, tnp.floating) else z * 1.0
+    turned = tnp.where(tnp.signbit(z), tnp.full_like(z, 180.0 if deg else _math.pi), tnp.zeros_like(z))
+    return tnp.where(tnp.isnan(z), z, turned)
 
 
 def nonzero(a, *, size=None, fill_value=None):
