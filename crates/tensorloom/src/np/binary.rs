@@ -356,7 +356,7 @@ pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
     })
 }
 
-/// `x · 2ⁿ`, rounded once.
+/// `x · 2ⁿ`.
 #[track_caller]
 pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
     let _here = crate::write::here();
