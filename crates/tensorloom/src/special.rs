@@ -177,7 +177,7 @@ fn gamma_value(x: &Tensor) -> Tensor {
     np::where_(&pole, f64::NAN, &y)
 }
 
-/// `Γ(x)`; NaN at negative whole numbers.
+/// `Γ(x)`.
 #[track_caller]
 pub fn gamma(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
@@ -403,7 +403,7 @@ fn quantile(p: &Tensor) -> Tensor {
     np::where_(&tail, &outer, &inner)
 }
 
-/// The inverse of [`ndtr`]: −∞ at 0, ∞ at 1, NaN outside.
+/// The inverse of [`ndtr`].
 #[track_caller]
 pub fn ndtri(p: &Tensor) -> Tensor {
     let _here = crate::write::here();

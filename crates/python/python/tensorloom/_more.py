@@ -436,8 +436,9 @@ def angle(z, deg=False):
     """0, or π where a number has a minus sign; in degrees, 180."""
     tnp = _tnp()
     z = asarray(z)
-    y = tnp.atan2(tnp.zeros_like(z), z)
-    return y * (180 / _math.pi) if deg else y
+    z = z if tnp.issubdtype(z.dtype, tnp.floating) else z * 1.0
+    turned = tnp.where(tnp.signbit(z), tnp.full_like(z, 180.0 if deg else _math.pi), tnp.zeros_like(z))
+    return tnp.where(tnp.isnan(z), z, turned)
 
 
 def nonzero(a, *, size=None, fill_value=None):

@@ -238,11 +238,11 @@ fn length(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
     b.select(special, end, usual)
 }
 
-/// `log(eˣ + eʸ)` for a base whose logarithm is `ln`.
+/// `log(eˣ + eʸ)` for the base of `power`, whose logarithm is `ln`.
 ///
 /// Its value is that of `max + log1p(e^−|x−y|)`, which keeps small digits but has a corner where `x = y`; derivatives of all
 /// orders are those of `m + log(eˣ⁻ᵐ + eʸ⁻ᵐ)` for a constant `m`, which has none.
-fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> {
+fn log_sum(b: &mut dyn Build, x: Value, y: Value, power: Unary, ln: f64) -> ir::Result<Value> {
     let larger = b.binary(Binary::Max, x, y)?;
     let top = b.one(StopGradient.into(), &[larger])?;
     // NaN goes through all of it, and so into the derivatives.
@@ -253,8 +253,7 @@ fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> 
     let (x, y, m) = (safe(x)?, safe(y)?, safe(top)?);
     let mut term = |v: Value| {
         let d = b.sub(v, m)?;
-        let d = b.scale(d, ln)?;
-        b.unary(Unary::Exp, d)
+        b.unary(power, d)
     };
     let (ex, ey) = (term(x)?, term(y)?);
     let sum = b.add(ex, ey)?;
@@ -274,14 +273,14 @@ fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> 
 #[track_caller]
 pub fn logaddexp(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let _here = crate::write::here();
-    two("logaddexp", x, y, true, |b, x, y| log_sum(b, x, y, 1.0))
+    two("logaddexp", x, y, true, |b, x, y| log_sum(b, x, y, Unary::Exp, 1.0))
 }
 
 /// `log₂(2ˣ + 2ʸ)` without overflow.
 #[track_caller]
 pub fn logaddexp2(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let _here = crate::write::here();
-    two("logaddexp2", x, y, true, |b, x, y| log_sum(b, x, y, std::f64::consts::LN_2))
+    two("logaddexp2", x, y, true, |b, x, y| log_sum(b, x, y, Unary::Exp2, std::f64::consts::LN_2))
 }
 
 /// The larger of the numbers; NaN only if both are.
@@ -357,7 +356,7 @@ pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
     })
 }
 
-/// `x · 2ⁿ`, rounded once.
+/// `x · 2ⁿ`.
 #[track_caller]
 pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
     let _here = crate::write::here();
