@@ -32,6 +32,7 @@ pub mod gguf;
 mod growing;
 mod ia3;
 mod inject;
+mod jinja;
 mod last_row;
 mod lora;
 mod mapping;
