@@ -339,7 +339,7 @@ def main():
             result = rendered(template)
             signal.alarm(0)
             text = result.get("text", "")
-            if len(text) > 20000 or re.search(r"0x[0-9a-f]{6}|<function|<class|<built-in|<bound|<filter|<LoopContext|Template(Dict|Namespace)", text):
+            if len(text) > 20000 or re.search(r"0x[0-9a-f]{6}|<function|<class|<built-in|<bound|<filter|<LoopContext|Template(Dict|Namespace)", text, re.I):
                 continue
             written += 1
             out.write(json.dumps({"template": template, **result}, ensure_ascii=False) + "\n")

@@ -96,6 +96,7 @@ fn some(value: Option<Value>) -> Option<Value> {
 fn texts(name: &str, value: &Value, args: &Args) -> Res<Value> {
     let s = string(value)?;
     room(s.len(), 3)?;
+    step(s.len() as u64 / 16)?;
     match name {
         "center" => {
             let [width] = args.bind(name, ["width"])?;

@@ -1,6 +1,6 @@
 //! `json.dumps` of Python.
 
-use super::budget::enter;
+use super::budget::{enter, step};
 use super::value::{Builder, Res, Value, type_name};
 
 pub(super) struct Options {
@@ -107,6 +107,7 @@ fn quoted(s: &str, ascii: bool, out: &mut Builder) -> Res<()> {
             }
             _ => continue,
         };
+        step(1)?;
         out.push(&s[from..at])?;
         out.push(&escaped)?;
         from = at + c.len_utf8();

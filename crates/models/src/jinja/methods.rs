@@ -1,7 +1,7 @@
 //! Methods of Python's strings, lists, dicts and numbers. Those that change a value are refused, as in the sandbox of
 //! transformers.
 
-use super::budget::{pass, room};
+use super::budget::{pass, room, step};
 use super::eval::Args;
 use super::ops::{int, slice};
 use super::value::{
@@ -193,6 +193,7 @@ pub(super) fn call(value: &Value, name: &str, args: &Args) -> Res<Value> {
                 "partition" | "rpartition" | "rsplit" | "split" | "splitlines" => divide(s, name, args),
                 name if name.starts_with("is") => {
                     args.bind(name, [])?;
+                    step(s.len() as u64 / 8)?;
                     Ok(Value::Bool(holds(s, name)))
                 }
                 _ => change(s, name, args),
@@ -312,7 +313,9 @@ fn search(s: &Str, name: &str, args: &Args) -> Res<Value> {
     let from_end = |n: i64| if n < 0 { n.saturating_add(len).max(0) } else { n };
     let (first, last) = (start.map_or(0, from_end), stop.map_or(len, from_end).min(len));
     // A part that begins behind its end contains nothing, not even an empty text.
-    let part = if first <= last && first <= len {
+    let part = if start.is_none() && stop.is_none() {
+        Some(s.clone())
+    } else if first <= last && first <= len {
         Some(string(&slice(&Value::Str(s.clone()), [Some(first), Some(last), None])?)?)
     } else {
         None
@@ -539,6 +542,7 @@ fn change(s: &Str, name: &str, args: &Args) -> Res<Value> {
         _ => {}
     }
     args.bind(name, [])?;
+    step(s.len() as u64 / 8)?;
     text(match name {
         "upper" => s.to_uppercase(),
         "lower" => lower(s),

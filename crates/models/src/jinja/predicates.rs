@@ -1,6 +1,7 @@
 //! Tests of Jinja: `value is name(args)`.
 
 use super::ast::Comparison;
+use super::budget::step;
 use super::eval::Args;
 use super::filters::FILTERS;
 use super::ops::{binary, compare, contains, equal, same};
@@ -58,6 +59,9 @@ pub(super) fn test(name: &str, value: &Value, args: &Args) -> Res<bool> {
     };
     if args.positional.len() != count || !args.named.is_empty() {
         return Err(format!("the test `{name}` takes {count} arguments"));
+    }
+    if let (Value::Str(s), "lower" | "upper" | "sameas") = (value, name) {
+        step(s.len() as u64 / 8)?;
     }
     let other = || args.positional.first().cloned().unwrap_or(Value::None);
     let rest = |by: &Value| binary(super::ast::Binary::Mod, value, by);

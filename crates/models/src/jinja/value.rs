@@ -1,7 +1,7 @@
 //! Values as Python has them: how they print, whether they are true, what they are called.
 
 use super::ast::MacroDef;
-use super::budget::{Charge, VALUE_DEPTH, enter, step};
+use super::budget::{Charge, VALUE_DEPTH, enter, pass, step};
 use super::eval::Loop;
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
@@ -117,16 +117,14 @@ impl Builder {
     }
 
     pub(super) fn push_char(&mut self, c: char) -> Res<()> {
+        step(1)?;
         self.push(c.encode_utf8(&mut [0; 4]))
     }
 
     /// The same text several times.
     pub(super) fn repeat(&mut self, text: &str, times: usize) -> Res<()> {
         super::budget::room(times, text.len())?;
-        for _ in 0..times {
-            self.push(text)?;
-        }
-        Ok(())
+        self.push(&text.repeat(if text.is_empty() { 0 } else { times }))
     }
 
     pub(super) fn finish(self) -> Res<Value> {
@@ -221,7 +219,10 @@ fn find(entries: &[(Value, Value)], key: &Value) -> Res<Option<usize>> {
     step(entries.len() as u64 / 8)?;
     for (at, (known, _)) in entries.iter().enumerate() {
         let same = match (known, key) {
-            (Value::Str(a), Value::Str(b)) => **a == **b,
+            (Value::Str(a), Value::Str(b)) if a.len() == b.len() => {
+                pass(a.len())?;
+                **a == **b
+            }
             (Value::Str(_), _) | (_, Value::Str(_)) => false,
             _ => super::ops::equal(known, key)?,
         };
@@ -510,7 +511,11 @@ pub(super) fn truth(value: &Value) -> bool {
 pub(super) fn length(value: &Value) -> Option<usize> {
     Some(match value {
         Value::Undefined(_) => 0,
-        Value::Str(text) => text.chars().count(),
+        Value::Str(text) => {
+            // Where this is too much, the next step fails.
+            let _ = pass(text.len());
+            text.chars().count()
+        }
         Value::List(list) | Value::Tuple(list) => list.items.len(),
         Value::Dict(dict) | Value::View(_, dict) => dict.entries.len(),
         Value::Range(range) => range.len,
