@@ -1,57 +1,63 @@
 //! Chat templates: messages to the text that a model was trained to go on with.
 //!
-//! Templates are those of HuggingFace directories, in Jinja: `chat_template.jinja`, or the field `chat_template` of
-//! `tokenizer_config.json`. A directory without one gets a plain one.
+//! Templates are those of HuggingFace directories, in Jinja: `chat_template.jinja` and `additional_chat_templates/*.jinja`, or the
+//! field `chat_template` of `tokenizer_config.json`. A directory without one gets a plain one. They get the variables that
+//! transformers gives them.
 
-use crate::chat_files;
+use crate::chat_files::{self, DEFAULT};
 use crate::error::{Error, Result};
+use crate::jinja;
 use crate::special_tokens::SpecialTokens;
-use minijinja::{Environment, ErrorKind, Value};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// For models that bring no template: each message behind the name of who says it.
 const PLAIN: &str = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}\
                      {% if add_generation_prompt %}assistant:{% endif %}";
 
-/// Steps that a template may take for a conversation.
-const FUEL: u64 = 10_000_000;
+/// The template for messages with tools.
+const TOOLS: &str = "tool_use";
 
-/// A template and the tokens that it may name.
+/// Names of what a message's reasoning is passed under. The first is the one that templates read.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// A template, or several by name, and the tokens that it may name.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     path: Option<PathBuf>,
-    source: String,
+    sources: BTreeMap<String, String>,
     tokens: Vec<(String, String)>,
 }
 
 impl ChatTemplate {
-    /// The template of a HuggingFace directory, of a GGUF file, or the plain one.
+    /// The template of a HuggingFace directory, of a GGUF file, or the plain one. There can be several by name: that for tools is used
+    /// for messages with tools.
     pub fn of_dir(dir: &Path) -> Result<ChatTemplate> {
-        let mut templates = chat_files::templates(dir)?;
         let mut template = ChatTemplate::plain();
         template.tokens = SpecialTokens::of_dir(dir, None)?.named.into_iter().collect();
-        let first = templates.keys().next().cloned();
-        let own = templates.remove(chat_files::DEFAULT).or_else(|| templates.remove(&first?));
-        if let Some(source) = own {
-            (template.path, template.source) = (Some(dir.to_path_buf()), source);
+        let found = chat_files::templates(dir)?;
+        if !found.is_empty() {
+            (template.path, template.sources) = (Some(dir.to_path_buf()), found);
         }
         template.check()
     }
 
     /// The template of models that bring none.
     pub(crate) fn plain() -> ChatTemplate {
-        ChatTemplate { path: None, source: PLAIN.to_string(), tokens: Vec::new() }
+        let sources = [(DEFAULT.to_string(), PLAIN.to_string())].into();
+        ChatTemplate { path: None, sources, tokens: Vec::new() }
     }
 
     /// A template from its text.
     pub fn of(source: &str) -> Result<ChatTemplate> {
-        ChatTemplate { path: None, source: source.to_string(), tokens: Vec::new() }.check()
+        let sources = [(DEFAULT.to_string(), source.to_string())].into();
+        ChatTemplate { path: None, sources, tokens: Vec::new() }.check()
     }
 
     /// A number that changes when the template does.
     pub(crate) fn fingerprint(&self) -> u32 {
-        crc32fast::hash(format!("{:?} {:?}", self.source, self.tokens).as_bytes())
+        crc32fast::hash(format!("{:?} {:?}", self.sources, self.tokens).as_bytes())
     }
 
     /// Whether the model brought it.
@@ -60,88 +66,72 @@ impl ChatTemplate {
     }
 
     fn check(self) -> Result<ChatTemplate> {
-        self.environment().map(|_| ()).map_err(|e| self.fault(&e))?;
+        for source in self.sources.values() {
+            jinja::check(source).map_err(|e| self.fault(&e))?;
+        }
         Ok(self)
     }
 
-    fn fault(&self, error: &minijinja::Error) -> Error {
-        let line = error.line().map_or(String::new(), |line| format!(", line {line}"));
-        let what = error.detail().map_or_else(|| error.kind().to_string(), String::from);
-        let what = format!("the chat template{line}: {what}");
+    fn fault(&self, fault: &jinja::Fault) -> Error {
+        let line = if fault.line > 0 { format!(", line {}", fault.line) } else { String::new() };
+        let what = format!("the chat template{line}: {}", fault.what);
         match &self.path {
             Some(path) => Error::file(path, what),
             None => Error::Input(what),
         }
     }
 
-    fn environment(&self) -> std::result::Result<Environment<'_>, minijinja::Error> {
-        let mut env = Environment::new();
-        // As transformers reads them.
-        env.set_trim_blocks(true);
-        env.set_lstrip_blocks(true);
-        env.set_fuel(Some(FUEL));
-        env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        env.add_function("raise_exception", |message: String| -> std::result::Result<String, minijinja::Error> {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-        });
-        env.add_function("strftime_now", |format: String| date(&format));
-        env.add_template("chat", &self.source)?;
-        Ok(env)
+    /// The template for messages with these variables.
+    fn source(&self, further: &Map<String, Json>) -> Result<&String> {
+        let tools = further.get("tools").is_some_and(|tools| !tools.is_null());
+        let special = self.sources.get(TOOLS).filter(|_| tools);
+        special.or_else(|| self.sources.get(DEFAULT)).ok_or_else(|| {
+            let names: Vec<&str> = self.sources.keys().map(String::as_str).collect();
+            let what = format!("of the chat templates {names:?} none is named `{DEFAULT}`: name one so");
+            self.fault(&jinja::Fault { line: 0, what })
+        })
     }
 
     /// The text of a conversation, up to where the model is to go on if `open`. Messages are objects with `role` and `content`;
-    /// `further` are variables that the template may know.
-    pub fn render(&self, messages: &[Json], open: bool, further: &serde_json::Map<String, Json>) -> Result<String> {
-        let mut variables = further.clone();
-        for (name, token) in &self.tokens {
-            variables.insert(name.clone(), token.as_str().into());
+    /// `further` are variables that the template may know: `tools` (a list of functions' schemas), `documents`, others.
+    pub fn render(&self, messages: &[Json], open: bool, further: &Map<String, Json>) -> Result<String> {
+        Ok(self.render_marked(messages, open, further)?.text)
+    }
+
+    /// The same with the parts that the template marks as written by the assistant.
+    pub(crate) fn render_marked(
+        &self,
+        messages: &[Json],
+        open: bool,
+        further: &Map<String, Json>,
+    ) -> Result<jinja::Rendered> {
+        let mut variables = Map::new();
+        for name in ["tools", "documents"] {
+            variables.insert(name.into(), Json::Null);
         }
-        variables.insert("messages".into(), Json::Array(messages.to_vec()));
+        variables.extend(self.tokens.iter().map(|(name, token)| (name.clone(), token.as_str().into())));
+        variables.extend(further.iter().map(|(name, value)| (name.clone(), value.clone())));
+        variables.insert("messages".into(), messages.iter().map(plain_message).collect());
         variables.insert("add_generation_prompt".into(), open.into());
-        let rendered = self.environment().and_then(|env| {
-            let template = env.get_template("chat")?;
-            template.render(Value::from_serialize(&variables))
-        });
-        rendered.map_err(|e| self.fault(&e))
+        jinja::render(self.source(further)?, &variables).map_err(|e| self.fault(&e))
     }
 }
 
-/// Today, by the few directives that templates use.
-fn date(format: &str) -> String {
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (year, month, day) = civil((seconds / 86_400) as i64);
-    const MONTHS: [&str; 12] = [
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ];
-    let name = MONTHS[month - 1];
-    let text = format.replace("%Y", &year.to_string()).replace("%m", &format!("{month:02}"));
-    let text = text.replace("%d", &format!("{day:02}")).replace("%B", name).replace("%b", &name[..3]);
-    text.replace("%H", &format!("{:02}", seconds / 3600 % 24)).replace("%M", &format!("{:02}", seconds / 60 % 60))
-}
-
-/// Year, month and day of a number of days since 1970, in the proleptic Gregorian calendar.
-fn civil(days: i64) -> (i64, usize, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Years begin in March here.
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month as usize, day)
+/// A message as templates get it from transformers: without fields that are null, and its reasoning under every name.
+fn plain_message(message: &Json) -> Json {
+    let Json::Object(fields) = message else { return message.clone() };
+    let mut fields: Map<String, Json> = fields
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    if let Some(reasoning) = REASONING.iter().find_map(|name| fields.get(*name).cloned()) {
+        let mut named: Map<String, Json> = [("thinking".to_string(), reasoning.clone())].into_iter().collect();
+        named.append(&mut fields);
+        named.insert("reasoning_content".into(), reasoning);
+        fields = named;
+    }
+    Json::Object(fields)
 }
 
 #[cfg(test)]
@@ -151,7 +141,7 @@ mod tests {
 
     fn rendered(source: &str, messages: Json, open: bool) -> Result<String> {
         let messages = messages.as_array().cloned().unwrap_or_default();
-        ChatTemplate::of(source)?.render(&messages, open, &serde_json::Map::new())
+        ChatTemplate::of(source)?.render(&messages, open, &Map::new())
     }
 
     #[test]
@@ -161,28 +151,89 @@ mod tests {
         let want =
             "<|im_start|>system\n Be brief. <|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
         assert_eq!(rendered(chatml, talk.clone(), true).expect("renders"), want);
-        // Methods of Python, slices, namespaces, loops that are left, macros, JSON.
-        let python = "{%- if messages[0].role == 'system' %}{% set first = messages[0].content.strip() %}{% set loop_messages = messages[1:] %}{% endif -%}\
-            {%- set ns = namespace(n=0) -%}{%- macro shown(m) -%}[{{ m.content | trim }}]{%- endmacro -%}\
-            {%- for m in loop_messages -%}{%- set ns.n = ns.n + 1 -%}{%- if m.role.startswith('x') %}{% break %}{% endif -%}{{ shown(m) }}{%- endfor -%}\
-            {{ first }}{{ ns.n }}{{ {'a': 1} | tojson }}";
-        assert_eq!(rendered(python, talk.clone(), true).expect("renders"), "[Hi]Be brief.1{\"a\":1}");
         assert_eq!(rendered(PLAIN, talk, true).expect("renders"), "system:  Be brief. \nuser: Hi\nassistant:");
     }
 
     #[test]
     fn faults_are_told() {
-        let refused = rendered("{{ raise_exception('roles must alternate') }}", json!([]), true).expect_err("raised");
-        assert!(refused.to_string().contains("roles must alternate"), "{refused}");
+        let refused =
+            rendered("a\n{{ raise_exception('roles must alternate') }}", json!([]), true).expect_err("raised");
+        assert_eq!(refused.to_string(), "the chat template, line 2: roles must alternate");
         assert!(ChatTemplate::of("{% if %}").expect_err("no condition").to_string().contains("line 1"));
-        let endless = "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}";
-        assert!(rendered(endless, json!([]), true).is_err());
     }
 
+    /// Cases of `golden/chat.py`: the same text and the same marks, or an error on both sides. `TENSORLOOM_CHAT_CASES` names a
+    /// further file.
     #[test]
-    fn days_are_dates() {
-        for (days, date) in [(0, (1970, 1, 1)), (59, (1970, 3, 1)), (11_016, (2000, 2, 29)), (19_723, (2024, 1, 1))] {
-            assert_eq!(civil(days), date);
+    fn templates_are_rendered_as_by_transformers() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/chat/cases.json");
+        let further = std::env::var("TENSORLOOM_CHAT_CASES").ok().map(PathBuf::from);
+        for path in [golden].into_iter().chain(further) {
+            let data = std::fs::read_to_string(&path).expect("golden data");
+            let data: Json = serde_json::from_str(&data).expect("golden data");
+            let tokens = data["tokens"].as_object().expect("tokens").iter();
+            let tokens: Vec<_> =
+                tokens.map(|(name, text)| (name.clone(), text.as_str().expect("text").into())).collect();
+            let (mut same, mut refused) = (0, 0);
+            for case in data["cases"].as_array().expect("cases") {
+                let name = format!("{}, {}", case["template"], case["conversation"]);
+                let source =
+                    data["templates"][case["template"].as_str().expect("a name")].as_str().expect("a template");
+                let mut asked = data["conversations"][case["conversation"].as_str().expect("a name")].clone();
+                let asked = asked.as_object_mut().expect("fields");
+                let messages = asked.remove("messages").expect("messages");
+                let open = asked.remove("add_generation_prompt").is_some_and(|open| open == true);
+                let template = ChatTemplate { tokens: tokens.clone(), ..ChatTemplate::of(source).expect("parses") };
+                let found = template.render_marked(messages.as_array().expect("a list"), open, asked);
+                match (found, case["text"].as_str()) {
+                    (Ok(found), Some(text)) => {
+                        assert_eq!(found.text, text, "{name}");
+                        let marks: Vec<[usize; 2]> =
+                            found.generated.iter().map(|part| [part.start, part.end]).collect();
+                        assert!(found.lost || json!(marks) == case["generated"], "{name}: {marks:?}");
+                        same += 1;
+                    }
+                    (Err(_), None) => refused += 1,
+                    (Ok(found), None) => panic!("{name}: found {:?}, expected {}", found.text, case["error"]),
+                    (Err(error), Some(_)) => panic!("{name}: {error}"),
+                }
+            }
+            assert!(same > 5 * refused, "{same} {refused}");
         }
+    }
+
+    /// Templates by name, tokens and fields of messages, as transformers has them.
+    #[test]
+    fn directories_have_templates_by_name() {
+        let dir = std::env::temp_dir().join(format!("tensorloom-chat-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("additional_chat_templates")).expect("a folder");
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("written");
+        let config = json!({
+            "bos_token": { "content": "<s>", "special": true }, "eos_token": "</s>", "mask_token": "<mask>", "cls_token": null,
+            "extra_special_tokens": { "image_token": "<image>" },
+            "chat_template": [
+                { "name": "default", "template": "plain {{ bos_token }}{{ mask_token }}{{ image_token }}{{ cls_token is defined }}" },
+                { "name": "tool_use", "template": "{{ tools | tojson }}" },
+            ],
+        });
+        write("tokenizer_config.json", &config.to_string());
+        let of = |further: Json| {
+            let further = further.as_object().cloned().unwrap_or_default();
+            ChatTemplate::of_dir(&dir).expect("read").render(&[json!({ "role": "user" })], false, &further)
+        };
+        assert_eq!(of(json!({})).expect("renders"), "plain <s><mask><image>False");
+        assert_eq!(of(json!({ "tools": [{ "b": 1, "a": "<é>" }] })).expect("renders"), r#"[{"b": 1, "a": "<é>"}]"#);
+        assert_eq!(of(json!({ "tools": null, "bos_token": "x" })).expect("renders"), "plain x<mask><image>False");
+        // Files come before what the configuration says.
+        write("additional_chat_templates/rag.jinja", "rag");
+        assert!(of(json!({})).expect_err("no default").to_string().contains("default"));
+        write("chat_template.jinja", "file {{ tools is none }} {{ documents is none }}");
+        assert_eq!(of(json!({ "tools": [] })).expect("renders"), "file False True");
+        std::fs::remove_dir_all(&dir).expect("removed");
+        let fields =
+            "{% for m in messages %}{{ m.content is defined }} {{ m.reasoning_content }} {{ m.thinking }};{% endfor %}";
+        let talk =
+            json!([{ "role": "assistant", "content": null, "reasoning": "why" }, { "role": "user", "content": "x" }]);
+        assert_eq!(rendered(fields, talk, false).expect("renders"), "False why why;True  ;");
     }
 }

@@ -35,6 +35,7 @@ mod growing;
 mod guard;
 mod ia3;
 mod inject;
+mod jinja;
 mod last_row;
 mod lora;
 mod mapping;

@@ -249,6 +249,13 @@ impl Tokenizer {
         Ok(ids.get_ids().iter().map(|id| *id as i32).collect())
     }
 
+    /// Ids of a text, and the bytes of it that each is for.
+    pub(crate) fn encode_with_places(&self, text: &str) -> Result<Vec<(i32, std::ops::Range<usize>)>> {
+        let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
+        let found = self.inner.encode(text, false).map_err(fault)?;
+        Ok(found.get_ids().iter().zip(found.get_offsets()).map(|(id, (from, to))| (*id as i32, *from..*to)).collect())
+    }
+
     /// Ids of a text that a model is to go on with: with the tokens in front that the tokenizer puts there.
     pub fn prompt(&self, text: &str) -> Result<Vec<i32>> {
         let found = guarded(UNENCODED, || self.inner.encode_fast(text, true))?;

@@ -306,29 +306,41 @@ impl Encoder<'_> {
     }
 
     fn conversation(&self, record: &Json) -> Result<Row> {
+        let further = variables(record)?;
         if let Some(messages) = record.get("messages").and_then(Json::as_array) {
-            return self.messages(messages);
+            return self.messages(messages, &further);
         }
         let answer = record.get("completion").or_else(|| record.get("response"));
         match (record.get("prompt"), answer) {
             (Some(Json::String(prompt)), Some(Json::String(answer))) => self.answer(prompt, answer),
-            (Some(Json::Array(prompt)), Some(Json::Array(answer))) => self.reply(prompt, answer),
+            (Some(Json::Array(prompt)), Some(Json::Array(answer))) => self.reply(prompt, answer, &further),
             _ => Err(Error::Input("needs `messages`, or `prompt` and `completion`".into())),
         }
     }
 
-    fn rendered(&self, messages: &[Json], open: bool) -> Result<Vec<i32>> {
-        self.tokenizer.encode(&self.template.render(messages, open, &Map::new())?)
+    fn rendered(&self, messages: &[Json], open: bool, further: &Map<String, Json>) -> Result<Vec<i32>> {
+        self.tokenizer.encode(&self.template.render(messages, open, further)?)
     }
 
-    /// A conversation of which what the assistant says is learned.
-    fn messages(&self, messages: &[Json]) -> Result<Row> {
-        let whole = self.rendered(messages, false)?;
+    /// A conversation of which what the assistant says is learned: what the template marks with `{% generation %}`, or else
+    /// what it adds for each message of the assistant.
+    fn messages(&self, messages: &[Json], further: &Map<String, Json>) -> Result<Row> {
+        let rendered = self.template.render_marked(messages, false, further)?;
+        if !rendered.generated.is_empty() && !rendered.lost {
+            let places = self.tokenizer.encode_with_places(&rendered.text)?;
+            let ids: Vec<i32> = places.iter().map(|(id, _)| *id).collect();
+            let within = |i: usize| {
+                let place = &places[i].1;
+                rendered.generated.iter().any(|part| place.start < part.end && part.start < place.end)
+            };
+            return Ok(self.row(&ids, within));
+        }
+        let whole = self.tokenizer.encode(&rendered.text)?;
         let mut parts = Vec::new();
         for (i, message) in messages.iter().enumerate() {
             if message.get("role").and_then(Json::as_str) == Some("assistant") {
-                let before = same(&self.rendered(&messages[..i], true)?, &whole);
-                let after = same(&self.rendered(&messages[..=i], false)?, &whole);
+                let before = same(&self.rendered(&messages[..i], true, further)?, &whole);
+                let after = same(&self.rendered(&messages[..=i], false, further)?, &whole);
                 parts.push(before..after);
             }
         }
@@ -339,14 +351,15 @@ impl Encoder<'_> {
     }
 
     /// Messages, and those that follow them, which are learned.
-    fn reply(&self, prompt: &[Json], answer: &[Json]) -> Result<Row> {
+    fn reply(&self, prompt: &[Json], answer: &[Json], further: &Map<String, Json>) -> Result<Row> {
         let all: Vec<Json> = prompt.iter().chain(answer).cloned().collect();
-        let whole = self.rendered(&all, false)?;
-        let start = same(&self.rendered(prompt, true)?, &whole);
+        let whole = self.rendered(&all, false, further)?;
+        let start = same(&self.rendered(prompt, true, further)?, &whole);
         Ok(self.row(&whole, |i| i >= start))
     }
 
     fn preference(&self, record: &Json) -> Result<Vec<Row>> {
+        let further = &variables(record)?;
         let field = |name: &str| record.get(name).filter(|value| !value.is_null());
         match (field("prompt"), field("chosen"), field("rejected")) {
             (prompt @ (None | Some(Json::String(_))), Some(Json::String(chosen)), Some(Json::String(rejected))) => {
@@ -354,17 +367,39 @@ impl Encoder<'_> {
                 Ok(vec![self.answer(prompt, chosen)?, self.answer(prompt, rejected)?])
             }
             (Some(Json::Array(prompt)), Some(Json::Array(chosen)), Some(Json::Array(rejected))) => {
-                Ok(vec![self.reply(prompt, chosen)?, self.reply(prompt, rejected)?])
+                Ok(vec![self.reply(prompt, chosen, further)?, self.reply(prompt, rejected, further)?])
             }
             // Whole conversations: what they share is the prompt.
             (_, Some(Json::Array(chosen)), Some(Json::Array(rejected))) => {
                 let shared = chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count();
                 let (prompt, chosen) = chosen.split_at(shared);
-                Ok(vec![self.reply(prompt, chosen)?, self.reply(prompt, &rejected[shared..])?])
+                Ok(vec![self.reply(prompt, chosen, further)?, self.reply(prompt, &rejected[shared..], further)?])
             }
             _ => Err(Error::Input("needs `chosen` and `rejected`, both texts or both messages, and a `prompt`".into())),
         }
     }
+}
+
+/// What a record has for the template beside its messages: `tools` and `documents` (lists, or JSON of them), and the fields of
+/// `chat_template_kwargs`.
+fn variables(record: &Json) -> Result<Map<String, Json>> {
+    let mut variables = match record.get("chat_template_kwargs") {
+        None | Some(Json::Null) => Map::new(),
+        Some(Json::Object(fields)) => fields.clone(),
+        Some(_) => return Err(Error::Input("`chat_template_kwargs` must be an object".into())),
+    };
+    for name in ["tools", "documents"] {
+        let list = match record.get(name) {
+            None | Some(Json::Null) => continue,
+            Some(Json::String(text)) => serde_json::from_str(text).unwrap_or(Json::Null),
+            Some(list) => list.clone(),
+        };
+        if !list.is_array() {
+            return Err(Error::Input(format!("`{name}` must be a list of objects, or JSON of one")));
+        }
+        variables.insert(name.into(), list);
+    }
+    Ok(variables)
 }
 
 /// How many ids two beginnings share.
@@ -437,6 +472,45 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert!(pairs.rows(&json!({ "chosen": "x" })).is_err());
+    }
+
+    /// Tools of records reach the template, and labels follow its `{% generation %}` blocks.
+    #[test]
+    fn templates_get_tools_and_mark_answers() {
+        let text =
+            "the cat sat on the mat [{\"name\": \"f\"}] and the dog ran away <user> <assistant> </s> over again é 😀\n";
+        let tokenizer = Tokenizer::train([text].into_iter(), 262).expect("trains");
+        let marked = "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}\
+                      {{ m.content }}</s>{% endgeneration %}{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
+        let say = |role: &str, text: &str| json!({ "role": role, "content": text });
+        let talk =
+            json!([say("user", "é 😀"), say("assistant", "é sat 😀"), say("user", "on"), say("assistant", "it")]);
+        let in_macro = "{{ tools | tojson }}{% macro said(m) %}{% generation %}{{ m.content }}</s>{% endgeneration %}{% endmacro %}\
+                        {% for m in messages %}<{{ m.role }}>{{ said(m) }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+        let tools = json!([{ "name": "f" }]);
+        for source in [marked, in_macro] {
+            let template = ChatTemplate::of(source).expect("valid");
+            let mut chat = encoder("next", &tokenizer, &template);
+            chat.seq = 500;
+            for tools in [tools.clone(), Json::String(tools.to_string())] {
+                let rows = chat.rows(&json!({ "messages": talk, "tools": tools })).expect("fits").expect("learned");
+                assert_eq!(learned(&tokenizer, &rows[0]), "é sat 😀</s>it</s>");
+                let shown = tokenizer.decode(&rows[0].ids).expect("known");
+                assert!(shown.starts_with("[{\"name\": \"f\"}]<user>é 😀</s>"), "{shown}");
+            }
+            let error = chat.rows(&json!({ "messages": talk, "tools": "x" })).expect_err("no list").to_string();
+            assert!(error.contains("tools"), "{error}");
+        }
+        let template =
+            ChatTemplate::of("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}").expect("valid");
+        let mut pairs = encoder("dpo", &tokenizer, &template);
+        pairs.seq = 500;
+        let record = json!({ "tools": tools, "chosen": [say("user", "the cat"), say("assistant", "sat")],
+                             "rejected": [say("user", "the cat"), say("assistant", "ran")] });
+        let rows = pairs.rows(&record).expect("fits").expect("learned");
+        for row in &rows {
+            assert!(tokenizer.decode(&row.ids).expect("known").starts_with("[{\"name\": \"f\"}]the cat"));
+        }
     }
 
     #[test]

@@ -1,0 +1,789 @@
+//! The tree of a source. Statements and expressions are those of Jinja.
+
+use super::Fault;
+use super::ast::{Args, Binary, Comparison, Expr, For, Kind, MacroDef, SPECIAL, Stmt, StmtKind, Target};
+use super::budget::{HEIGHT, SOURCE_DEPTH};
+use super::filters::FILTERS;
+use super::lex::{Piece, Token, pieces};
+use super::predicates::TESTS;
+use super::value::Str;
+use std::rc::Rc;
+
+type Res<T> = Result<T, Fault>;
+
+/// Parses a source.
+pub(super) fn parse(source: &str) -> Res<Vec<Stmt>> {
+    let pieces = pieces(source)?.into_iter();
+    let mut parser = Parser {
+        pieces,
+        tokens: Vec::new(),
+        at: 0,
+        line: 1,
+        depth: 0,
+        loops: 0,
+        soft: false,
+        has_if: false,
+        named: Vec::new(),
+    };
+    Ok(parser.body(&[])?.0)
+}
+
+struct Parser {
+    pieces: std::vec::IntoIter<Piece>,
+    /// Those of the tag that is being parsed.
+    tokens: Vec<(usize, Token)>,
+    at: usize,
+    line: usize,
+    depth: u32,
+    /// Loops that `break` can leave.
+    loops: u32,
+    /// In a branch: names of filters and tests are looked for when they are needed.
+    soft: bool,
+    /// The tag has an `if`.
+    has_if: bool,
+    /// What the macros around name.
+    named: Vec<[bool; 3]>,
+}
+
+const NESTED: &str = "the template is nested too deeply";
+
+fn node(kind: Kind) -> Res<Expr> {
+    let one = |args: &Args| {
+        let all = args.positional.iter().chain(args.named.iter().map(|(_, value)| value));
+        all.chain(args.star.as_deref()).chain(args.stars.as_deref()).map(|e| e.height).max().unwrap_or(0)
+    };
+    let below = match &kind {
+        Kind::None | Kind::Bool(_) | Kind::Int(_) | Kind::Float(_) | Kind::Str(_) | Kind::Name(_) => 0,
+        Kind::List(all) | Kind::Tuple(all) | Kind::Concat(all) => all.iter().map(|e| e.height).max().unwrap_or(0),
+        Kind::Dict(all) => all.iter().map(|(k, v)| k.height.max(v.height)).max().unwrap_or(0),
+        Kind::Negate(a) | Kind::Plus(a) | Kind::Not(a) | Kind::Attr(a, _) => a.height,
+        Kind::And(a, b) | Kind::Or(a, b) | Kind::Binary(_, a, b) | Kind::Item(a, b) => a.height.max(b.height),
+        Kind::Compare(a, all) => all.iter().map(|(_, e)| e.height).max().unwrap_or(0).max(a.height),
+        Kind::Cond { test, yes, no } => no.as_ref().map_or(0, |e| e.height).max(test.height).max(yes.height),
+        Kind::Slice(a, parts) => parts.iter().flatten().map(|e| e.height).max().unwrap_or(0).max(a.height),
+        Kind::Call(a, args) | Kind::Test(a, _, args) => one(args).max(a.height),
+        Kind::Filter(a, _, args) => one(args).max(a.as_ref().map_or(0, |e| e.height)),
+    };
+    if below >= HEIGHT {
+        return Err(Fault {
+            line: 0,
+            what: format!("an expression has more than {HEIGHT} levels, which is the limit"),
+        });
+    }
+    Ok(Expr { height: below + 1, kind })
+}
+
+impl Parser {
+    fn fault<T>(&self, what: impl Into<String>) -> Res<T> {
+        let line = self.tokens.get(self.at).map_or(self.line, |token| token.0);
+        Err(Fault { line, what: what.into() })
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at).map(|token| &token.1)
+    }
+
+    fn is_op(&self, op: &str) -> bool {
+        matches!(self.peek(), Some(Token::Op(found)) if *found == op)
+    }
+
+    fn is_name(&self, name: &str) -> bool {
+        matches!(self.peek(), Some(Token::Name(found)) if found == name)
+    }
+
+    fn take_op(&mut self, op: &str) -> bool {
+        let found = self.is_op(op);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn take_name(&mut self, name: &str) -> bool {
+        let found = self.is_name(name);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn found(&self) -> String {
+        match self.peek() {
+            None => "the end of the tag".into(),
+            Some(Token::Name(name)) => format!("`{name}`"),
+            Some(Token::Op(op)) => format!("`{op}`"),
+            Some(Token::Str(_)) => "a string".into(),
+            Some(Token::Int(_) | Token::Float(_)) => "a number".into(),
+        }
+    }
+
+    fn expect_op(&mut self, op: &str) -> Res<()> {
+        if self.take_op(op) { Ok(()) } else { self.fault(format!("expected `{op}`, found {}", self.found())) }
+    }
+
+    fn expect_name(&mut self, name: &str) -> Res<()> {
+        if self.take_name(name) { Ok(()) } else { self.fault(format!("expected `{name}`, found {}", self.found())) }
+    }
+
+    fn name(&mut self) -> Res<String> {
+        match self.peek() {
+            Some(Token::Name(name)) => {
+                let name = name.clone();
+                self.at += 1;
+                Ok(name)
+            }
+            _ => self.fault(format!("expected a name, found {}", self.found())),
+        }
+    }
+
+    fn end(&self) -> Res<()> {
+        if self.peek().is_none() { Ok(()) } else { self.fault(format!("unexpected {}", self.found())) }
+    }
+
+    /// Runs something one level deeper.
+    fn deeper<T>(&mut self, run: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        if self.depth >= SOURCE_DEPTH {
+            return self.fault(format!("{NESTED}: the limit is {SOURCE_DEPTH} levels"));
+        }
+        self.depth += 1;
+        let result = run(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn load(&mut self, line: usize, tokens: Vec<(usize, Token)>) {
+        self.has_if = tokens.iter().any(|(_, token)| matches!(token, Token::Name(name) if name == "if"));
+        (self.line, self.tokens, self.at) = (line, tokens, 0);
+    }
+
+    /// Statements up to a tag of these names, which is begun; or up to the end of the source.
+    fn body(&mut self, ends: &[&str]) -> Res<(Vec<Stmt>, String)> {
+        let begin = self.line;
+        let mut body = Vec::new();
+        while let Some(piece) = self.pieces.next() {
+            let (line, kind) = match piece {
+                Piece::Text(text) => (self.line, StmtKind::Text(text)),
+                Piece::Output(line, tokens) => {
+                    self.load(line, tokens);
+                    let value = self.tuple(true, &[]).map_err(|e| e.at(line))?;
+                    self.end()?;
+                    (line, StmtKind::Output(value))
+                }
+                Piece::Tag(line, tokens) => {
+                    self.load(line, tokens);
+                    if let Some(end) = ends.iter().find(|end| self.is_name(end)) {
+                        self.at = 1;
+                        return Ok((body, end.to_string()));
+                    }
+                    (line, self.deeper(Parser::statement).map_err(|e| e.at(line))?)
+                }
+            };
+            body.push(Stmt { line, kind });
+        }
+        match ends.last() {
+            None => Ok((body, String::new())),
+            Some(end) => Err(Fault { line: begin, what: format!("this has no end: `{{% {end} %}}`") }),
+        }
+    }
+
+    /// The body of a statement, whose end is passed.
+    fn block(&mut self, ends: &[&str]) -> Res<(Vec<Stmt>, String)> {
+        self.take_op(":");
+        self.end()?;
+        self.body(ends)
+    }
+
+    fn whole(&mut self, end: &str) -> Res<Vec<Stmt>> {
+        let body = self.block(&[end])?.0;
+        self.end()?;
+        Ok(body)
+    }
+
+    /// Runs something whose names of filters and tests have to be known, in loops of its own if it is a function.
+    fn hard<T>(&mut self, function: bool, run: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        let before = (self.soft, self.loops);
+        self.soft = false;
+        self.loops = if function { 0 } else { self.loops };
+        let result = run(self);
+        (self.soft, self.loops) = before;
+        result
+    }
+
+    fn statement(&mut self) -> Res<StmtKind> {
+        let tag = self.name()?;
+        Ok(match tag.as_str() {
+            "if" => return self.branches(),
+            "for" => return self.for_loop(),
+            "set" => {
+                let target = self.target(true, &[])?;
+                if self.take_op("=") {
+                    let value = self.tuple(true, &[])?;
+                    self.end()?;
+                    return Ok(StmtKind::Set { target, value });
+                }
+                let filter = if self.is_op("|") { Some(self.filters(None, false)?) } else { None };
+                let body = self.hard(false, |p| p.whole("endset"))?;
+                StmtKind::SetBlock { target, filter, body }
+            }
+            "macro" => {
+                let name = self.plain_target()?;
+                StmtKind::Macro(Rc::new(self.function(Some(name), "endmacro", |_| Ok(()))?.0))
+            }
+            "call" => {
+                let (def, call) = self.function(None, "endcall", |p| {
+                    let call = p.expression()?;
+                    if matches!(call.kind, Kind::Call(..)) { Ok(call) } else { p.fault("`call` needs a call") }
+                })?;
+                StmtKind::Call { call, def: Rc::new(def) }
+            }
+            "filter" => {
+                let filter = self.filters(None, true)?;
+                StmtKind::Filter { filter, body: self.hard(false, |p| p.whole("endfilter"))? }
+            }
+            "with" => {
+                let mut values = Vec::new();
+                while self.peek().is_some() && !self.is_op(":") {
+                    if !values.is_empty() {
+                        self.expect_op(",")?;
+                    }
+                    let target = self.target(false, &[])?;
+                    self.expect_op("=")?;
+                    values.push((target, self.expression()?));
+                }
+                StmtKind::With { values, body: self.hard(false, |p| p.whole("endwith"))? }
+            }
+            "generation" => StmtKind::Generation(self.hard(true, |p| p.whole("endgeneration"))?),
+            "print" => {
+                let mut values = Vec::new();
+                while self.peek().is_some() {
+                    if !values.is_empty() {
+                        self.expect_op(",")?;
+                    }
+                    values.push(self.expression()?);
+                }
+                StmtKind::Output(node(Kind::Concat(values))?)
+            }
+            "break" | "continue" => {
+                self.end()?;
+                if self.loops == 0 {
+                    return self.fault(format!("`{tag}` outside of a loop"));
+                }
+                if tag == "break" { StmtKind::Break } else { StmtKind::Continue }
+            }
+            "include" | "import" | "from" | "extends" | "block" | "autoescape" => {
+                return self.fault(format!("chat templates can't use `{tag}`"));
+            }
+            _ => return self.fault(format!("unknown tag `{tag}`")),
+        })
+    }
+
+    fn branches(&mut self) -> Res<StmtKind> {
+        let soft = std::mem::replace(&mut self.soft, true);
+        let (mut branches, mut otherwise) = (Vec::new(), Vec::new());
+        loop {
+            let test = self.tuple(false, &[])?;
+            let (body, end) = self.block(&["elif", "else", "endif"])?;
+            branches.push((test, body));
+            if end == "else" {
+                otherwise = self.whole("endif")?;
+            } else if end == "endif" {
+                self.end()?;
+            } else {
+                continue;
+            }
+            self.soft = soft;
+            return Ok(StmtKind::If { branches, otherwise });
+        }
+    }
+
+    fn for_loop(&mut self) -> Res<StmtKind> {
+        let target = self.target(false, &["in"])?;
+        self.expect_name("in")?;
+        let iter = self.tuple(false, &["recursive"])?;
+        let only = if self.take_name("if") { Some(self.expression()?) } else { None };
+        let recursive = self.take_name("recursive");
+        let loops = self.loops;
+        let (body, otherwise) = self.hard(recursive, |p| {
+            p.loops += 1;
+            let (body, end) = p.block(&["else", "endfor"])?;
+            p.loops = loops;
+            let otherwise = if end == "else" { p.block(&["endfor"])?.0 } else { Vec::new() };
+            p.end()?;
+            Ok((body, otherwise))
+        })?;
+        if assigns_loop(&target) || body.iter().any(sets_loop) {
+            return self.fault("`loop` can't be assigned to in a loop");
+        }
+        Ok(StmtKind::For(Rc::new(For { target, iter, only, body, otherwise, recursive })))
+    }
+
+    /// The parameters and the body of a macro, or of a `call` block, with what comes between them.
+    fn function<T>(
+        &mut self,
+        name: Option<Rc<str>>,
+        end: &str,
+        head: impl FnOnce(&mut Self) -> Res<T>,
+    ) -> Res<(MacroDef, T)> {
+        let mut params: Vec<(Rc<str>, Option<Expr>)> = Vec::new();
+        self.named.push([false; 3]);
+        let inner = self.hard(true, |p| {
+            if name.is_some() || p.is_op("(") {
+                p.expect_op("(")?;
+                while !p.is_op(")") {
+                    if !params.is_empty() {
+                        p.expect_op(",")?;
+                    }
+                    let param = p.plain_target()?;
+                    let default = if p.take_op("=") { Some(p.expression()?) } else { None };
+                    if default.is_none() && params.last().is_some_and(|(_, default)| default.is_some()) {
+                        return p.fault("a parameter without a default follows one with a default");
+                    }
+                    params.push((param, default));
+                }
+                p.at += 1;
+            }
+            let head = head(p)?;
+            let before = p.named.last_mut().map(std::mem::take).unwrap_or_default();
+            Ok((p.whole(end)?, head, before))
+        });
+        let named = self.named.pop().unwrap_or_default();
+        let (body, head, before) = inner?;
+        if let Some(outer) = self.named.last_mut() {
+            (0..3).for_each(|i| outer[i] |= named[i] || before[i]);
+        }
+        if named[0] && params.iter().any(|(param, default)| &**param == "caller" && default.is_none()) {
+            return self.fault("a parameter `caller` needs a default");
+        }
+        Ok((MacroDef { name, params, body, named }, head))
+    }
+
+    fn plain_target(&mut self) -> Res<Rc<str>> {
+        let name = self.name()?;
+        match name.as_str() {
+            "true" | "True" | "false" | "False" | "none" | "None" => self.fault(format!("can't assign to `{name}`")),
+            _ => Ok(name.into()),
+        }
+    }
+
+    fn target(&mut self, attributes: bool, ends: &[&str]) -> Res<Target> {
+        let (mut all, mut tuple) = (Vec::new(), false);
+        loop {
+            let over = self.peek().is_none() || self.is_op(")") || self.is_op("=");
+            if over || ends.iter().any(|end| self.is_name(end)) {
+                break;
+            }
+            all.push(self.deeper(|p| {
+                if p.take_op("(") {
+                    let target = p.target(attributes, &[])?;
+                    p.expect_op(")")?;
+                    return Ok(target);
+                }
+                let name = p.plain_target()?;
+                if attributes && p.take_op(".") {
+                    return Ok(Target::Attr(name, p.name()?.into()));
+                }
+                Ok(Target::Name(name))
+            })?);
+            if !self.take_op(",") {
+                break;
+            }
+            tuple = true;
+        }
+        match (tuple, all.pop()) {
+            (false, Some(target)) => Ok(target),
+            (_, None) => self.fault(format!("expected a name to assign to, found {}", self.found())),
+            (true, Some(last)) => {
+                all.push(last);
+                Ok(Target::Tuple(all))
+            }
+        }
+    }
+
+    fn expression(&mut self) -> Res<Expr> {
+        self.deeper(Parser::conditional)
+    }
+
+    /// Expressions with commas between them.
+    fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Res<Expr> {
+        let (mut all, mut tuple) = (Vec::new(), false);
+        loop {
+            if self.peek().is_none() || self.is_op(")") || ends.iter().any(|end| self.is_name(end)) {
+                break;
+            }
+            all.push(if conditional { self.expression()? } else { self.deeper(Parser::or)? });
+            if !self.take_op(",") {
+                break;
+            }
+            tuple = true;
+        }
+        match all.pop() {
+            Some(one) if !tuple => Ok(one),
+            Some(last) => {
+                all.push(last);
+                node(Kind::Tuple(all))
+            }
+            None => self.fault(format!("expected an expression, found {}", self.found())),
+        }
+    }
+
+    fn conditional(&mut self) -> Res<Expr> {
+        // A condition can follow: names in it and before it are looked for when they are needed.
+        let soft = self.soft;
+        self.soft |= self.has_if;
+        let mut expr = self.or()?;
+        while self.take_name("if") {
+            let test = self.or()?;
+            let no = if self.take_name("else") { Some(Box::new(self.expression()?)) } else { None };
+            expr = node(Kind::Cond { test: Box::new(test), yes: Box::new(expr), no })?;
+        }
+        self.soft = soft;
+        Ok(expr)
+    }
+
+    fn or(&mut self) -> Res<Expr> {
+        let mut left = self.and()?;
+        while self.take_name("or") {
+            left = node(Kind::Or(Box::new(left), Box::new(self.and()?)))?;
+        }
+        Ok(left)
+    }
+
+    fn and(&mut self) -> Res<Expr> {
+        let mut left = self.not()?;
+        while self.take_name("and") {
+            left = node(Kind::And(Box::new(left), Box::new(self.not()?)))?;
+        }
+        Ok(left)
+    }
+
+    fn not(&mut self) -> Res<Expr> {
+        if self.take_name("not") {
+            let inner = self.deeper(Parser::not)?;
+            return node(Kind::Not(Box::new(inner)));
+        }
+        self.compare()
+    }
+
+    fn compare(&mut self) -> Res<Expr> {
+        let first = self.sum()?;
+        let mut rest = Vec::new();
+        loop {
+            let op = match self.peek() {
+                Some(Token::Op("==")) => Comparison::Eq,
+                Some(Token::Op("!=")) => Comparison::Ne,
+                Some(Token::Op("<")) => Comparison::Lt,
+                Some(Token::Op("<=")) => Comparison::Le,
+                Some(Token::Op(">")) => Comparison::Gt,
+                Some(Token::Op(">=")) => Comparison::Ge,
+                Some(Token::Name(name)) if name == "in" => Comparison::In,
+                Some(Token::Name(name)) if name == "not" => match self.tokens.get(self.at + 1) {
+                    Some((_, Token::Name(name))) if name == "in" => {
+                        self.at += 1;
+                        Comparison::NotIn
+                    }
+                    _ => break,
+                },
+                _ => break,
+            };
+            self.at += 1;
+            rest.push((op, self.sum()?));
+        }
+        if rest.is_empty() { Ok(first) } else { node(Kind::Compare(Box::new(first), rest)) }
+    }
+
+    fn sum(&mut self) -> Res<Expr> {
+        let mut left = self.concat()?;
+        loop {
+            let op = match self.peek() {
+                Some(Token::Op("+")) => Binary::Add,
+                Some(Token::Op("-")) => Binary::Sub,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            left = node(Kind::Binary(op, Box::new(left), Box::new(self.concat()?)))?;
+        }
+    }
+
+    fn concat(&mut self) -> Res<Expr> {
+        let first = self.product()?;
+        if !self.is_op("~") {
+            return Ok(first);
+        }
+        let mut all = vec![first];
+        while self.take_op("~") {
+            all.push(self.product()?);
+        }
+        node(Kind::Concat(all))
+    }
+
+    fn product(&mut self) -> Res<Expr> {
+        let mut left = self.power()?;
+        loop {
+            let op = match self.peek() {
+                Some(Token::Op("*")) => Binary::Mul,
+                Some(Token::Op("/")) => Binary::Div,
+                Some(Token::Op("//")) => Binary::FloorDiv,
+                Some(Token::Op("%")) => Binary::Mod,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            left = node(Kind::Binary(op, Box::new(left), Box::new(self.power()?)))?;
+        }
+    }
+
+    fn power(&mut self) -> Res<Expr> {
+        let mut left = self.unary(true)?;
+        while self.take_op("**") {
+            left = node(Kind::Binary(Binary::Pow, Box::new(left), Box::new(self.unary(true)?)))?;
+        }
+        Ok(left)
+    }
+
+    fn unary(&mut self, filtered: bool) -> Res<Expr> {
+        let mut expr = if self.take_op("-") {
+            node(Kind::Negate(Box::new(self.deeper(|p| p.unary(false))?)))?
+        } else if self.take_op("+") {
+            node(Kind::Plus(Box::new(self.deeper(|p| p.unary(false))?)))?
+        } else {
+            self.primary()?
+        };
+        expr = self.postfix(expr)?;
+        while filtered {
+            expr = if self.is_op("|") {
+                self.filters(Some(expr), false)?
+            } else if self.take_name("is") {
+                self.test(expr)?
+            } else if self.is_op("(") {
+                node(Kind::Call(Box::new(expr), self.args()?))?
+            } else {
+                break;
+            };
+        }
+        Ok(expr)
+    }
+
+    fn primary(&mut self) -> Res<Expr> {
+        let Some(token) = self.peek().cloned() else {
+            return self.fault("expected an expression, found the end of the tag");
+        };
+        let wrong = self.at;
+        self.at += 1;
+        node(match token {
+            Token::Name(name) => match name.as_str() {
+                "true" | "True" => Kind::Bool(true),
+                "false" | "False" => Kind::Bool(false),
+                "none" | "None" => Kind::None,
+                _ => {
+                    if let (Some(i), Some(named)) = (SPECIAL.iter().position(|s| *s == name), self.named.last_mut()) {
+                        named[i] = true;
+                    }
+                    Kind::Name(name.into())
+                }
+            },
+            Token::Int(n) => Kind::Int(n),
+            Token::Float(x) => Kind::Float(x),
+            Token::Str(mut text) => {
+                while let Some(Token::Str(more)) = self.peek() {
+                    text.push_str(more);
+                    self.at += 1;
+                }
+                Kind::Str(Str::new(text)?)
+            }
+            Token::Op("(") => {
+                let inner = if self.is_op(")") { node(Kind::Tuple(Vec::new()))? } else { self.tuple(true, &[])? };
+                self.expect_op(")")?;
+                return Ok(inner);
+            }
+            Token::Op("[") => {
+                let mut all = Vec::new();
+                while !self.take_op("]") {
+                    if !all.is_empty() {
+                        self.expect_op(",")?;
+                        if self.take_op("]") {
+                            break;
+                        }
+                    }
+                    all.push(self.expression()?);
+                }
+                Kind::List(all)
+            }
+            Token::Op("{") => {
+                let mut all = Vec::new();
+                while !self.take_op("}") {
+                    if !all.is_empty() {
+                        self.expect_op(",")?;
+                        if self.take_op("}") {
+                            break;
+                        }
+                    }
+                    let key = self.expression()?;
+                    self.expect_op(":")?;
+                    all.push((key, self.expression()?));
+                }
+                Kind::Dict(all)
+            }
+            Token::Op(_) => {
+                self.at = wrong;
+                return self.fault(format!("expected an expression, found {}", self.found()));
+            }
+        })
+    }
+
+    fn postfix(&mut self, mut expr: Expr) -> Res<Expr> {
+        loop {
+            expr = if self.take_op(".") {
+                let token = self.peek().cloned();
+                self.at += 1;
+                match token {
+                    Some(Token::Name(name)) => node(Kind::Attr(Box::new(expr), name.into()))?,
+                    Some(Token::Int(n)) => node(Kind::Item(Box::new(expr), Box::new(node(Kind::Int(n))?)))?,
+                    _ => return self.fault("expected a name or a number after `.`"),
+                }
+            } else if self.take_op("[") {
+                self.subscript(expr)?
+            } else if self.is_op("(") {
+                node(Kind::Call(Box::new(expr), self.args()?))?
+            } else {
+                return Ok(expr);
+            };
+        }
+    }
+
+    fn subscript(&mut self, expr: Expr) -> Res<Expr> {
+        let mut parts: [Option<Box<Expr>>; 3] = [None, None, None];
+        let mut colons = 0;
+        while !self.is_op("]") {
+            if colons < 2 && self.take_op(":") {
+                colons += 1;
+                continue;
+            }
+            if parts[colons].is_some() {
+                break;
+            }
+            parts[colons] = Some(Box::new(self.expression()?));
+        }
+        if colons > 0 {
+            self.expect_op("]")?;
+            return node(Kind::Slice(Box::new(expr), parts));
+        }
+        let Some(first) = parts[0].take() else { return self.fault("expected an index before `]`") };
+        let mut all = vec![*first];
+        while self.take_op(",") {
+            all.push(self.expression()?);
+        }
+        self.expect_op("]")?;
+        let index = match (all.len(), all.pop()) {
+            (1, Some(one)) => one,
+            (_, last) => {
+                all.extend(last);
+                node(Kind::Tuple(all))?
+            }
+        };
+        node(Kind::Item(Box::new(expr), Box::new(index)))
+    }
+
+    fn args(&mut self) -> Res<Args> {
+        self.expect_op("(")?;
+        let mut args = Args::default();
+        let mut first = true;
+        while !self.take_op(")") {
+            if !first {
+                self.expect_op(",")?;
+                if self.take_op(")") {
+                    break;
+                }
+            }
+            first = false;
+            let named = matches!(self.tokens.get(self.at + 1), Some((_, Token::Op("="))));
+            let right = if self.take_op("*") {
+                let right = args.star.is_none() && args.stars.is_none();
+                args.star = Some(Box::new(self.expression()?));
+                right
+            } else if self.take_op("**") {
+                let right = args.stars.is_none();
+                args.stars = Some(Box::new(self.expression()?));
+                right
+            } else if named && matches!(self.peek(), Some(Token::Name(_))) {
+                let name = self.name()?.into();
+                self.at += 1;
+                let right = args.stars.is_none() && !args.named.iter().any(|(known, _)| *known == name);
+                args.named.push((name, self.expression()?));
+                right
+            } else {
+                let right = args.star.is_none() && args.stars.is_none() && args.named.is_empty();
+                args.positional.push(self.expression()?);
+                right
+            };
+            if !right {
+                return self.fault("the arguments of a call are in a wrong order, or one is given twice");
+            }
+        }
+        Ok(args)
+    }
+
+    fn dotted(&mut self) -> Res<String> {
+        let mut name = self.name()?;
+        while self.take_op(".") {
+            name = name + "." + &self.name()?;
+        }
+        Ok(name)
+    }
+
+    fn filters(&mut self, mut value: Option<Expr>, mut inline: bool) -> Res<Expr> {
+        loop {
+            if !std::mem::take(&mut inline) && !self.take_op("|") {
+                return match value {
+                    Some(value) => Ok(value),
+                    None => self.fault(format!("expected a filter, found {}", self.found())),
+                };
+            }
+            let name = self.dotted()?;
+            if !self.soft && !FILTERS.contains(&name.as_str()) {
+                return self.fault(format!("there is no filter `{name}`"));
+            }
+            let args = if self.is_op("(") { self.args()? } else { Args::default() };
+            value = Some(node(Kind::Filter(value.map(Box::new), name, args))?);
+        }
+    }
+
+    fn test(&mut self, value: Expr) -> Res<Expr> {
+        let negated = self.take_name("not");
+        let name = self.dotted()?;
+        if !self.soft && !TESTS.contains(&name.as_str()) {
+            return self.fault(format!("there is no test `{name}`"));
+        }
+        let args = match self.peek() {
+            Some(Token::Op("(")) => self.args()?,
+            Some(Token::Name(name)) if matches!(name.as_str(), "else" | "or" | "and") => Args::default(),
+            Some(Token::Name(name)) if name == "is" => return self.fault("tests can't be chained with `is`"),
+            Some(Token::Name(_) | Token::Str(_) | Token::Int(_) | Token::Float(_) | Token::Op("[" | "{")) => {
+                let arg = self.deeper(Parser::primary)?;
+                Args { positional: vec![self.postfix(arg)?], ..Args::default() }
+            }
+            _ => Args::default(),
+        };
+        let test = node(Kind::Test(Box::new(value), name, args))?;
+        if negated { node(Kind::Not(Box::new(test))) } else { Ok(test) }
+    }
+}
+
+fn assigns_loop(target: &Target) -> bool {
+    match target {
+        Target::Name(name) => &**name == "loop",
+        Target::Attr(..) => false,
+        Target::Tuple(all) => all.iter().any(assigns_loop),
+    }
+}
+
+/// Whether a statement assigns to `loop`.
+fn sets_loop(stmt: &Stmt) -> bool {
+    match &stmt.kind {
+        StmtKind::Set { target, .. } => assigns_loop(target),
+        StmtKind::SetBlock { target, body, .. } => assigns_loop(target) || body.iter().any(sets_loop),
+        StmtKind::If { branches, otherwise } => {
+            branches.iter().flat_map(|(_, body)| body).chain(otherwise).any(sets_loop)
+        }
+        StmtKind::With { values, body } => {
+            values.iter().any(|(target, _)| assigns_loop(target)) || body.iter().any(sets_loop)
+        }
+        StmtKind::Filter { body, .. } | StmtKind::Generation(body) => body.iter().any(sets_loop),
+        StmtKind::Call { def, .. } | StmtKind::Macro(def) => def.body.iter().any(sets_loop),
+        _ => false,
+    }
+}

@@ -1,0 +1,116 @@
+//! Tests of Jinja: `value is name(args)`.
+
+use super::ast::Comparison;
+use super::budget::step;
+use super::eval::Args;
+use super::filters::FILTERS;
+use super::ops::{binary, compare, contains, equal, same};
+use super::value::{Res, Source, Value, hashable, length, string, truth};
+
+/// Names of tests.
+pub(super) const TESTS: [&str; 39] = [
+    "odd",
+    "even",
+    "divisibleby",
+    "defined",
+    "undefined",
+    "filter",
+    "test",
+    "none",
+    "boolean",
+    "false",
+    "true",
+    "integer",
+    "float",
+    "lower",
+    "upper",
+    "string",
+    "mapping",
+    "number",
+    "sequence",
+    "iterable",
+    "callable",
+    "sameas",
+    "escaped",
+    "in",
+    "==",
+    "eq",
+    "equalto",
+    "!=",
+    "ne",
+    ">",
+    "gt",
+    "greaterthan",
+    "ge",
+    ">=",
+    "<",
+    "lt",
+    "lessthan",
+    "<=",
+    "le",
+];
+
+/// Whether a test holds.
+pub(super) fn test(name: &str, value: &Value, args: &Args) -> Res<bool> {
+    let count = match name {
+        "divisibleby" | "sameas" | "in" | "==" | "eq" | "equalto" | "!=" | "ne" | ">" | "gt" | "greaterthan" | "ge"
+        | ">=" | "<" | "lt" | "lessthan" | "<=" | "le" => 1,
+        _ => 0,
+    };
+    if args.positional.len() != count || !args.named.is_empty() {
+        return Err(format!("the test `{name}` takes {count} arguments"));
+    }
+    if let (Value::Str(s), "lower" | "upper" | "sameas") = (value, name) {
+        step(s.len() as u64 / 8)?;
+    }
+    let other = || args.positional.first().cloned().unwrap_or(Value::None);
+    let rest = |by: &Value| binary(super::ast::Binary::Mod, value, by);
+    let compared = |op| compare(op, value, &other());
+    Ok(match name {
+        "odd" => equal(&rest(&Value::Int(2))?, &Value::Int(1))?,
+        "even" => equal(&rest(&Value::Int(2))?, &Value::Int(0))?,
+        "divisibleby" => equal(&rest(&other())?, &Value::Int(0))?,
+        "defined" => !matches!(value, Value::Undefined(_)),
+        "undefined" => matches!(value, Value::Undefined(_)),
+        "filter" | "test" if hashable(value).is_err() => hashable(value).map(|()| false)?,
+        "filter" => matches!(value, Value::Str(name) if FILTERS.contains(&&**name)),
+        "test" => matches!(value, Value::Str(name) if TESTS.contains(&&**name)),
+        "none" => matches!(value, Value::None),
+        "boolean" => matches!(value, Value::Bool(_)),
+        "false" => matches!(value, Value::Bool(false)),
+        "true" => matches!(value, Value::Bool(true)),
+        "integer" => matches!(value, Value::Int(_)),
+        "float" => matches!(value, Value::Float(_)),
+        "lower" => super::methods::is_lower(&string(value)?),
+        "upper" => super::methods::is_upper(&string(value)?),
+        "string" => matches!(value, Value::Str(_)),
+        "mapping" => matches!(value, Value::Dict(_)),
+        "number" => matches!(value, Value::Bool(_) | Value::Int(_) | Value::Float(_)),
+        "sequence" => length(value).is_some() && !matches!(value, Value::View(..)),
+        "iterable" => Source::of(value).is_ok(),
+        "callable" => matches!(
+            value,
+            Value::Macro(_) | Value::Function(_) | Value::Method(_) | Value::Loop(_) | Value::Undefined(_)
+        ),
+        "sameas" => same(value, &other()),
+        "escaped" => matches!(value, Value::Str(text) if text.is_safe()),
+        "in" => contains(value, &other())?,
+        "==" | "eq" | "equalto" => compared(Comparison::Eq)?,
+        "!=" | "ne" => compared(Comparison::Ne)?,
+        ">" | "gt" | "greaterthan" => compared(Comparison::Gt)?,
+        ">=" | "ge" => compared(Comparison::Ge)?,
+        "<" | "lt" | "lessthan" => compared(Comparison::Lt)?,
+        "<=" | "le" => compared(Comparison::Le)?,
+        _ => return Err(format!("there is no test `{name}`")),
+    })
+}
+
+/// Whether a test of arguments, the first of which is its name, holds. Without a name, whether the value is true.
+pub(super) fn named(value: &Value, args: &Args) -> Res<bool> {
+    match args.positional.split_first() {
+        None => Ok(truth(value)),
+        Some((name, rest)) => {
+            test(&string(name)?, value, &Args { positional: rest.to_vec(), named: args.named.clone() })
+        }
+    }
+}

@@ -1,0 +1,634 @@
+//! Values as Python has them: how they print, whether they are true, what they are called.
+
+use super::ast::MacroDef;
+use super::budget::{Charge, VALUE_DEPTH, enter, pass, step};
+use super::eval::Loop;
+use serde_json::Value as Json;
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::Rc;
+
+pub(super) type Res<T> = Result<T, String>;
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// What isn't there, and why.
+    Undefined(Rc<String>),
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(Str),
+    List(Rc<List>),
+    Tuple(Rc<List>),
+    Dict(Rc<Dict>),
+    View(View, Rc<Dict>),
+    Range(Rc<Range>),
+    /// What generators of Python are: it can be gone through once.
+    Iter(Rc<Iter>),
+    Namespace(Rc<Scope>),
+    Macro(Rc<Macro>),
+    Loop(Rc<Loop>),
+    Function(Function),
+    Method(Rc<(Value, &'static str)>),
+}
+
+/// What is seen of a dict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Keys,
+    Values,
+    Items,
+}
+
+/// What templates can call by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Range,
+    Dict,
+    Namespace,
+    RaiseException,
+    StrftimeNow,
+}
+
+pub(super) const FUNCTIONS: [(&str, Function); 5] = [
+    ("range", Function::Range),
+    ("dict", Function::Dict),
+    ("namespace", Function::Namespace),
+    ("raise_exception", Function::RaiseException),
+    ("strftime_now", Function::StrftimeNow),
+];
+
+/// A text, shared.
+#[derive(Clone, Debug)]
+pub(super) struct Str(Rc<Text>);
+
+#[derive(Debug)]
+struct Text {
+    text: String,
+    /// Marked as HTML, by `safe` and `escape`.
+    safe: bool,
+    _charge: Charge,
+}
+
+impl Str {
+    pub(super) fn new(text: impl Into<String>) -> Res<Str> {
+        Str::marked(text.into(), false)
+    }
+
+    pub(super) fn safe(text: impl Into<String>) -> Res<Str> {
+        Str::marked(text.into(), true)
+    }
+
+    fn marked(text: String, safe: bool) -> Res<Str> {
+        step(1)?;
+        let charge = Charge::new(text.len() + 112)?;
+        Ok(Str(Rc::new(Text { text, safe, _charge: charge })))
+    }
+
+    pub(super) fn is_safe(&self) -> bool {
+        self.0.safe
+    }
+}
+
+impl Deref for Str {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0.text
+    }
+}
+
+/// A text that is being made.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    pub(super) text: String,
+    charge: Charge,
+}
+
+impl Builder {
+    pub(super) fn push(&mut self, text: &str) -> Res<()> {
+        let needed = self.text.len() + text.len();
+        if needed > self.charge.bytes() {
+            self.charge.grow(needed - self.charge.bytes() + 128)?;
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    pub(super) fn push_char(&mut self, c: char) -> Res<()> {
+        step(1)?;
+        self.push(c.encode_utf8(&mut [0; 4]))
+    }
+
+    /// The same text several times.
+    pub(super) fn repeat(&mut self, text: &str, times: usize) -> Res<()> {
+        super::budget::room(times, text.len())?;
+        self.push(&text.repeat(if text.is_empty() { 0 } else { times }))
+    }
+
+    pub(super) fn finish(self) -> Res<Value> {
+        drop(self.charge);
+        Ok(Value::Str(Str::new(self.text)?))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) items: Vec<Value>,
+    depth: u32,
+    /// A pair of the filter `groupby`, with `grouper` and `list`.
+    pub(super) group: bool,
+    _charge: Charge,
+}
+
+impl List {
+    pub(super) fn new(items: Vec<Value>) -> Res<Rc<List>> {
+        let depth = deeper(items.iter())?;
+        let charge = Charge::new(items.len() * 2 * size_of::<Value>() + 96)?;
+        Ok(Rc::new(List { items, depth, group: false, _charge: charge }))
+    }
+
+    pub(super) fn group(key: Value, items: Vec<Value>) -> Res<Value> {
+        let items = vec![key, Value::List(List::new(items)?)];
+        let (depth, charge) = (deeper(items.iter())?, Charge::new(128)?);
+        Ok(Value::Tuple(Rc::new(List { items, depth, group: true, _charge: charge })))
+    }
+}
+
+/// One more than the depth of the deepest.
+fn deeper<'v>(values: impl Iterator<Item = &'v Value>) -> Res<u32> {
+    let depth = values.map(depth).max().unwrap_or(0) + 1;
+    if depth > VALUE_DEPTH {
+        return Err(format!("lists and dicts are nested more than {VALUE_DEPTH} deep, which is the limit"));
+    }
+    Ok(depth)
+}
+
+fn depth(value: &Value) -> u32 {
+    match value {
+        Value::List(list) | Value::Tuple(list) => list.depth,
+        Value::Dict(dict) | Value::View(_, dict) => dict.depth,
+        Value::Iter(iter) => iter.depth,
+        Value::Method(method) => depth(&method.0) + 1,
+        _ => 0,
+    }
+}
+
+/// Keys and values in the order in which they came. Looking for a key takes steps by the number of keys.
+#[derive(Debug)]
+pub(super) struct Dict {
+    pub(super) entries: Vec<(Value, Value)>,
+    depth: u32,
+    _charge: Charge,
+}
+
+impl Dict {
+    /// Of keys that differ.
+    pub(super) fn of_unique(entries: Vec<(Value, Value)>) -> Res<Rc<Dict>> {
+        let depth = deeper(entries.iter().flat_map(|(key, value)| [key, value]))?;
+        let charge = Charge::new(entries.len() * 4 * size_of::<Value>() + 96)?;
+        Ok(Rc::new(Dict { entries, depth, _charge: charge }))
+    }
+
+    /// Of keys of which a later one replaces the value of an earlier one that is equal.
+    pub(super) fn new(entries: Vec<(Value, Value)>) -> Res<Rc<Dict>> {
+        let mut unique: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            match find(&unique, &key)? {
+                Some(at) => unique[at].1 = value,
+                None => unique.push((key, value)),
+            }
+        }
+        Dict::of_unique(unique)
+    }
+
+    pub(super) fn get(&self, key: &Value) -> Res<Option<&Value>> {
+        Ok(find(&self.entries, key)?.map(|at| &self.entries[at].1))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Res<Option<&Value>> {
+        step(self.entries.len() as u64 / 8)?;
+        let is = |entry: &&(Value, Value)| matches!(&entry.0, Value::Str(text) if **text == *key);
+        Ok(self.entries.iter().find(is).map(|entry| &entry.1))
+    }
+}
+
+fn find(entries: &[(Value, Value)], key: &Value) -> Res<Option<usize>> {
+    hashable(key)?;
+    step(entries.len() as u64 / 8)?;
+    for (at, (known, _)) in entries.iter().enumerate() {
+        let same = match (known, key) {
+            (Value::Str(a), Value::Str(b)) if a.len() == b.len() => {
+                pass(a.len())?;
+                **a == **b
+            }
+            (Value::Str(_), _) | (_, Value::Str(_)) => false,
+            _ => super::ops::equal(known, key)?,
+        };
+        if same {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a value can be the key of a dict.
+pub(super) fn hashable(value: &Value) -> Res<()> {
+    match value {
+        Value::List(_) | Value::Dict(_) | Value::View(..) => Err(format!("unhashable type: '{}'", type_name(value))),
+        Value::Tuple(list) => {
+            let _level = enter()?;
+            list.items.iter().try_for_each(hashable)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `range(start, stop, step)`: its numbers are counted.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) start: i64,
+    pub(super) stop: i64,
+    pub(super) step: i64,
+    pub(super) len: usize,
+}
+
+impl Range {
+    pub(super) fn at(&self, i: usize) -> Value {
+        Value::Int(self.start + self.step * i as i64)
+    }
+}
+
+/// What is left of an iteration, and why it fails at its end.
+#[derive(Debug)]
+pub(super) struct Iter {
+    state: RefCell<(Source, Option<String>)>,
+    depth: u32,
+}
+
+impl Iter {
+    /// Of the values that were found before a fault. It is told to whoever goes so far.
+    pub(super) fn new(items: Vec<Value>, fault: Option<String>) -> Res<Value> {
+        let list = List::new(items)?;
+        let depth = list.depth;
+        Ok(Value::Iter(Rc::new(Iter { state: RefCell::new((Source::List(list, 0), fault)), depth })))
+    }
+
+    pub(super) fn next(&self) -> Res<Option<Value>> {
+        let mut state = self.state.borrow_mut();
+        match state.0.next()? {
+            Some(item) => Ok(Some(item)),
+            None => state.1.take().map_or(Ok(None), Err),
+        }
+    }
+}
+
+/// What is gone through.
+#[derive(Debug)]
+pub(super) enum Source {
+    Empty,
+    Chars(Str, usize),
+    List(Rc<List>, usize),
+    Dict(View, Rc<Dict>, usize),
+    Range(Rc<Range>, usize),
+    Iter(Rc<Iter>),
+    Loop,
+}
+
+impl Source {
+    pub(super) fn of(value: &Value) -> Res<Source> {
+        Ok(match value {
+            Value::Undefined(_) => Source::Empty,
+            Value::Str(text) => Source::Chars(text.clone(), 0),
+            Value::List(list) | Value::Tuple(list) => Source::List(list.clone(), 0),
+            Value::Dict(dict) => Source::Dict(View::Keys, dict.clone(), 0),
+            Value::View(view, dict) => Source::Dict(*view, dict.clone(), 0),
+            Value::Range(range) => Source::Range(range.clone(), 0),
+            Value::Iter(iter) => Source::Iter(iter.clone()),
+            Value::Loop(_) => Source::Loop,
+            _ => return Err(format!("'{}' object is not iterable", type_name(value))),
+        })
+    }
+
+    pub(super) fn next(&mut self) -> Res<Option<Value>> {
+        step(1)?;
+        Ok(match self {
+            Source::Empty => None,
+            Source::Chars(text, at) => {
+                let next = text[*at..].chars().next();
+                *at += next.map_or(0, char::len_utf8);
+                next.map(|c| Str::new(c).map(Value::Str)).transpose()?
+            }
+            Source::List(list, at) => {
+                *at += 1;
+                list.items.get(*at - 1).cloned()
+            }
+            Source::Dict(view, dict, at) => {
+                *at += 1;
+                match (dict.entries.get(*at - 1), view) {
+                    (None, _) => None,
+                    (Some((key, _)), View::Keys) => Some(key.clone()),
+                    (Some((_, value)), View::Values) => Some(value.clone()),
+                    (Some((key, value)), View::Items) => {
+                        Some(Value::Tuple(List::new(vec![key.clone(), value.clone()])?))
+                    }
+                }
+            }
+            Source::Range(range, at) => {
+                *at += 1;
+                (*at <= range.len).then(|| range.at(*at - 1))
+            }
+            Source::Iter(iter) => iter.next()?,
+            Source::Loop => return Err("a loop can't be gone through".into()),
+        })
+    }
+
+    pub(super) fn rest(mut self) -> Res<Vec<Value>> {
+        let mut items = Vec::new();
+        while let Some(item) = self.next()? {
+            items.push(item);
+        }
+        Ok(items)
+    }
+}
+
+/// All that a value gives.
+pub(super) fn items(value: &Value) -> Res<Vec<Value>> {
+    Source::of(value)?.rest()
+}
+
+/// Variables of a block, or attributes of a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    pub(super) vars: RefCell<Vec<(Rc<str>, Value)>>,
+    pub(super) parent: Option<Rc<Scope>>,
+    pub(super) registered: Cell<bool>,
+}
+
+impl Scope {
+    pub(super) fn child(parent: &Rc<Scope>) -> Rc<Scope> {
+        Rc::new(Scope { vars: RefCell::default(), parent: Some(parent.clone()), registered: Cell::new(false) })
+    }
+
+    pub(super) fn own(&self, name: &str) -> Res<Option<Value>> {
+        let vars = self.vars.borrow();
+        step(vars.len() as u64 / 8)?;
+        Ok(vars.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.clone()))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Res<Option<Value>> {
+        let mut at = Some(self);
+        while let Some(scope) = at {
+            if let Some(value) = scope.own(name)? {
+                return Ok(Some(value));
+            }
+            at = scope.parent.as_deref();
+        }
+        Ok(None)
+    }
+
+    pub(super) fn set(&self, name: &Rc<str>, value: Value) -> Res<()> {
+        let mut vars = self.vars.borrow_mut();
+        step(vars.len() as u64 / 8)?;
+        let old = match vars.iter_mut().find(|(known, _)| known == name) {
+            Some(found) => Some(std::mem::replace(&mut found.1, value)),
+            None => {
+                vars.push((name.clone(), value));
+                None
+            }
+        };
+        drop(vars);
+        drop(old);
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// Values of scopes that are gone. They are dropped one after the other: scopes can hold each other in long chains.
+    static GONE: RefCell<(bool, Vec<Value>)> = const { RefCell::new((false, Vec::new())) };
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let vars = std::mem::take(self.vars.get_mut());
+        if vars.is_empty() {
+            return;
+        }
+        let busy = GONE.with_borrow_mut(|gone| {
+            gone.1.extend(vars.into_iter().map(|(_, value)| value));
+            std::mem::replace(&mut gone.0, true)
+        });
+        if busy {
+            return;
+        }
+        while let Some(value) = GONE.with_borrow_mut(|gone| gone.1.pop()) {
+            drop(value);
+        }
+        GONE.with_borrow_mut(|gone| gone.0 = false);
+    }
+}
+
+/// A macro, or what a `call` block gives as `caller`.
+#[derive(Debug)]
+pub(super) struct Macro {
+    pub(super) def: Rc<MacroDef>,
+    pub(super) scope: Rc<Scope>,
+}
+
+pub(super) fn undefined(why: impl Into<String>) -> Value {
+    Value::Undefined(Rc::new(why.into()))
+}
+
+pub(super) fn text(value: impl Into<String>) -> Res<Value> {
+    Str::new(value).map(Value::Str)
+}
+
+pub(super) fn list(items: Vec<Value>) -> Res<Value> {
+    List::new(items).map(Value::List)
+}
+
+pub(super) fn tuple(items: Vec<Value>) -> Res<Value> {
+    List::new(items).map(Value::Tuple)
+}
+
+pub(super) fn from_json(json: &Json) -> Res<Value> {
+    let _level = enter()?;
+    Ok(match json {
+        Json::Null => Value::None,
+        Json::Bool(x) => Value::Bool(*x),
+        Json::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(n), _) => Value::Int(n),
+            (_, Some(x)) if n.is_f64() => Value::Float(x),
+            _ => return Err(format!("the number {n} has more than 64 bits")),
+        },
+        Json::String(s) => text(s.as_str())?,
+        Json::Array(all) => list(all.iter().map(from_json).collect::<Res<_>>()?)?,
+        Json::Object(map) => {
+            let entries = map.iter().map(|(key, value)| Ok((text(key.as_str())?, from_json(value)?)));
+            Value::Dict(Dict::of_unique(entries.collect::<Res<_>>()?)?)
+        }
+    })
+}
+
+/// What Python calls the type.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Undefined(_) => "Undefined",
+        Value::None => "NoneType",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int",
+        Value::Float(_) => "float",
+        Value::Str(_) => "str",
+        Value::List(_) => "list",
+        Value::Tuple(_) => "tuple",
+        Value::Dict(_) => "dict",
+        Value::View(View::Keys, _) => "dict_keys",
+        Value::View(View::Values, _) => "dict_values",
+        Value::View(View::Items, _) => "dict_items",
+        Value::Range(_) => "range",
+        Value::Iter(_) => "generator",
+        Value::Namespace(_) => "Namespace",
+        Value::Macro(_) => "Macro",
+        Value::Loop(_) => "LoopContext",
+        Value::Function(_) => "function",
+        Value::Method(_) => "builtin_function_or_method",
+    }
+}
+
+pub(super) fn truth(value: &Value) -> bool {
+    match value {
+        Value::Undefined(_) | Value::None => false,
+        Value::Bool(x) => *x,
+        Value::Int(n) => *n != 0,
+        Value::Float(x) => *x != 0.0,
+        Value::Str(text) => !text.is_empty(),
+        _ => length(value).is_none_or(|n| n > 0),
+    }
+}
+
+/// How many items there are, of what has a length.
+pub(super) fn length(value: &Value) -> Option<usize> {
+    Some(match value {
+        Value::Undefined(_) => 0,
+        Value::Str(text) => {
+            // Where this is too much, the next step fails.
+            let _ = pass(text.len());
+            text.chars().count()
+        }
+        Value::List(list) | Value::Tuple(list) => list.items.len(),
+        Value::Dict(dict) | Value::View(_, dict) => dict.entries.len(),
+        Value::Range(range) => range.len,
+        _ => return None,
+    })
+}
+
+/// `str(value)`.
+pub(super) fn string(value: &Value) -> Res<Str> {
+    if let Value::Str(text) = value {
+        return Ok(text.clone());
+    }
+    let mut out = Builder::default();
+    print(value, &mut out)?;
+    Str::new(out.text)
+}
+
+/// Appends what `str(value)` is.
+pub(super) fn print(value: &Value, out: &mut Builder) -> Res<()> {
+    match value {
+        Value::Str(text) => out.push(text),
+        Value::Undefined(_) => Ok(()),
+        other => repr(other, out),
+    }
+}
+
+/// Appends what `repr(value)` is.
+pub(super) fn repr(value: &Value, out: &mut Builder) -> Res<()> {
+    let _level = enter()?;
+    match value {
+        Value::Undefined(_) => out.push("Undefined"),
+        Value::None => out.push("None"),
+        Value::Bool(x) => out.push(if *x { "True" } else { "False" }),
+        Value::Int(n) => out.push(&n.to_string()),
+        Value::Float(x) => out.push(&super::format::float(*x)),
+        Value::Str(text) if text.is_safe() => {
+            out.push("Markup(")?;
+            quoted(text, out)?;
+            out.push(")")
+        }
+        Value::Str(text) => quoted(text, out),
+        Value::List(list) => sequence("[", &list.items, "]", out),
+        Value::Tuple(list) => sequence("(", &list.items, if list.items.len() == 1 { ",)" } else { ")" }, out),
+        Value::Dict(dict) => entries(&dict.entries, out),
+        Value::View(..) => {
+            out.push(type_name(value))?;
+            sequence("([", &items(value)?, "])", out)
+        }
+        Value::Range(range) => {
+            let tail = if range.step == 1 { String::new() } else { format!(", {}", range.step) };
+            out.push(&format!("range({}, {}{tail})", range.start, range.stop))
+        }
+        Value::Namespace(scope) => {
+            out.push("<Namespace ")?;
+            let vars = scope.vars.borrow().clone();
+            let vars = vars.into_iter().map(|(name, value)| Ok((text(&*name)?, value))).collect::<Res<Vec<_>>>()?;
+            entries(&vars, out)?;
+            out.push(">")
+        }
+        Value::Macro(m) => match &m.def.name {
+            Some(name) => {
+                out.push("<Macro ")?;
+                quoted(name, out)?;
+                out.push(">")
+            }
+            None => out.push("<Macro anonymous>"),
+        },
+        other => out.push(&format!("<{} object>", type_name(other))),
+    }
+}
+
+fn sequence(open: &str, items: &[Value], close: &str, out: &mut Builder) -> Res<()> {
+    out.push(open)?;
+    for (i, item) in items.iter().enumerate() {
+        out.push(if i > 0 { ", " } else { "" })?;
+        repr(item, out)?;
+    }
+    out.push(close)
+}
+
+fn entries(entries: &[(Value, Value)], out: &mut Builder) -> Res<()> {
+    out.push("{")?;
+    for (i, (key, value)) in entries.iter().enumerate() {
+        out.push(if i > 0 { ", " } else { "" })?;
+        repr(key, out)?;
+        out.push(": ")?;
+        repr(value, out)?;
+    }
+    out.push("}")
+}
+
+/// A text in quotes, as Python writes it.
+fn quoted(text: &str, out: &mut Builder) -> Res<()> {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    out.push_char(quote)?;
+    for c in text.chars() {
+        match c {
+            '\\' => out.push("\\\\")?,
+            '\n' => out.push("\\n")?,
+            '\r' => out.push("\\r")?,
+            '\t' => out.push("\\t")?,
+            c if c == quote => {
+                out.push("\\")?;
+                out.push_char(c)?;
+            }
+            ' '..='~' => out.push_char(c)?,
+            c if super::methods::is_printable(c) => out.push_char(c)?,
+            c => out.push(&match u32::from(c) {
+                code @ ..=0xff => format!("\\x{code:02x}"),
+                code @ ..=0xffff => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            })?,
+        }
+    }
+    out.push_char(quote)
+}
