@@ -80,7 +80,7 @@ pub use random::Random;
 pub use recipe::recipe;
 pub use run::Run;
 pub use sample::{History, Sampling, log_probabilities};
-pub use slots::{SlotSizes, Slots};
+pub use slots::{Aside, SlotSizes, Slots};
 pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};
 pub use training::{NamedTensor, files};
