@@ -43,13 +43,13 @@ pub(crate) struct Serve {
     /// Megabytes of beginnings of prompts that are kept
     #[arg(long, value_name = "N", default_value = "256", help_heading = "Sizes")]
     prefix_cache: usize,
-    /// Sequences that may wait for a slot; more are refused
-    #[arg(long, value_name = "N", default_value = "256", value_parser = command::size, help_heading = "Limits")]
+    /// Sequences that may wait for a slot; a client has no more of them than it leaves to others
+    #[arg(long, value_name = "N", default_value = "512", value_parser = command::size, help_heading = "Limits")]
     queue: usize,
     /// Bytes of a request's body
     #[arg(long, value_name = "N", default_value = "4194304", value_parser = command::size, help_heading = "Limits")]
     max_body: usize,
-    /// Open connections
+    /// Open connections; beyond it idle ones are closed
     #[arg(long, value_name = "N", default_value = "1024", value_parser = command::size, help_heading = "Limits")]
     connections: usize,
     /// Seconds that a client may take to send its request, or to read a piece of the answer
@@ -58,19 +58,33 @@ pub(crate) struct Serve {
     /// Seconds that requests may go on after Ctrl-C
     #[arg(long, value_name = "N", default_value = "30", help_heading = "Limits")]
     grace: u64,
-    /// The environment variable that holds a key, which clients must send as `Authorization: Bearer KEY`
-    #[arg(long, value_name = "NAME", value_parser = command::name, help_heading = "Limits")]
+    /// The environment variable that holds a key, or several with commas between them; clients must send one as `Authorization: Bearer KEY`
+    #[arg(long, value_name = "NAME", value_parser = command::name, help_heading = "Access")]
     key: Option<String>,
+    /// Ask for a key at /metrics too
+    #[arg(long, requires = "key", help_heading = "Access")]
+    key_for_metrics: bool,
+    /// A name by which clients may call the server, beside addresses and localhost; `*` for any
+    #[arg(long, value_name = "NAME", value_parser = command::name, help_heading = "Access")]
+    allow_host: Vec<String>,
+    /// The origin of pages that may ask the server, as https://app.example; `*` for any
+    #[arg(long, value_name = "ORIGIN", value_parser = command::name, help_heading = "Access")]
+    allow_origin: Vec<String>,
     #[command(flatten)]
     machine: Machine,
 }
 
 pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
-    let key = match &args.key {
-        None => None,
+    let keys = match &args.key {
+        None => Vec::new(),
         Some(name) => {
-            let found = std::env::var(name).ok().filter(|key| !key.is_empty());
-            Some(found.ok_or_else(|| Usage(format!("the environment variable `{name}` holds no key")))?)
+            let text = std::env::var(name).unwrap_or_default();
+            let keys: Vec<String> =
+                text.split(',').map(|key| key.trim().to_string()).filter(|key| !key.is_empty()).collect();
+            if keys.is_empty() {
+                return Err(Usage(format!("the environment variable `{name}` holds no key")));
+            }
+            keys
         }
     };
     let backend = args.machine.open()?;
@@ -92,7 +106,10 @@ pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
         patience,
         connections: args.connections,
         grace: Duration::from_secs(args.grace),
-        key,
+        keys,
+        key_for_metrics: args.key_for_metrics,
+        hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
     };
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -184,7 +184,7 @@ fn a_server_starts_answers_and_stops() {
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("a line");
     let address = first.trim().rsplit("http://").next().expect("an address").to_string();
     let mut stream = std::net::TcpStream::connect(&address).unwrap_or_else(|e| panic!("{e}: {first}"));
-    stream.write_all(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+    stream.write_all(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("read");
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"object\":\"model\""), "{answer}");

@@ -87,7 +87,7 @@ pub use random::Random;
 pub use recipe::recipe;
 pub use run::Run;
 pub use sample::{History, Sampling, log_probabilities};
-pub use slots::{SlotSizes, Slots};
+pub use slots::{Aside, SlotSizes, Slots};
 pub use special_tokens::{SpecialTokens, end_ids, start_id};
 pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};

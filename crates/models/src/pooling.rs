@@ -125,24 +125,24 @@ impl Pooling {
         Ok(found)
     }
 
-    /// The embedding of a text from the states of its tokens, row by row.
-    pub(crate) fn pool<'a>(&self, states: impl ExactSizeIterator<Item = &'a [f32]>) -> Vec<f32> {
-        let count = states.len();
-        let mut found: Vec<f64> = Vec::new();
-        for (n, row) in states.enumerate() {
-            let row = row.iter().map(|x| f64::from(*x));
-            let weight = match self.mode {
-                Mode::Mean | Mode::MeanSqrt | Mode::Max => 1.0,
-                Mode::First => f64::from(u8::from(n == 0)),
-                Mode::Last => f64::from(u8::from(n + 1 == count)),
-                Mode::WeightedMean => (n + 1) as f64,
-            };
-            match self.mode {
-                _ if found.is_empty() => found = row.map(|x| x * weight).collect(),
-                Mode::Max => found.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x)),
-                _ => found.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x),
-            }
+    /// Takes in the state of token `n` of `count`; `pooled` is empty before the first.
+    pub(crate) fn add(&self, pooled: &mut Vec<f64>, row: &[f32], n: usize, count: usize) {
+        let row = row.iter().map(|x| f64::from(*x));
+        let weight = match self.mode {
+            Mode::Mean | Mode::MeanSqrt | Mode::Max => 1.0,
+            Mode::First => f64::from(u8::from(n == 0)),
+            Mode::Last => f64::from(u8::from(n + 1 == count)),
+            Mode::WeightedMean => (n + 1) as f64,
+        };
+        match self.mode {
+            _ if pooled.is_empty() => *pooled = row.map(|x| x * weight).collect(),
+            Mode::Max => pooled.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x)),
+            _ => pooled.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x),
         }
+    }
+
+    /// The embedding of a text whose `count` states were taken in.
+    pub(crate) fn finish(&self, pooled: &[f64], count: usize) -> Vec<f32> {
         let count = count as f64;
         let divisor = match self.mode {
             Mode::Mean => count,
@@ -151,10 +151,10 @@ impl Pooling {
             Mode::First | Mode::Last | Mode::Max => 1.0,
         };
         let length = match self.normalize {
-            true => (found.iter().map(|x| x * x).sum::<f64>().sqrt() / divisor).max(f64::MIN_POSITIVE),
+            true => (pooled.iter().map(|x| x * x).sum::<f64>().sqrt() / divisor).max(f64::MIN_POSITIVE),
             false => 1.0,
         };
-        found.iter().map(|x| (x / divisor / length) as f32).collect()
+        pooled.iter().map(|x| (x / divisor / length) as f32).collect()
     }
 }
 
@@ -207,7 +207,9 @@ mod tests {
             for normalize in [false, true] {
                 let list: &[(&str, &str)] = &[both[0], both[1], ("2_Normalize", "Normalize")];
                 let dir = folder(&format!("{n}{normalize}"), &modules(&list[..2 + usize::from(normalize)]), &config);
-                let found = Pooling::of_dir(&dir).expect("known").pool(states.into_iter());
+                let (pooling, mut pooled) = (Pooling::of_dir(&dir).expect("known"), Vec::new());
+                states.iter().enumerate().for_each(|(n, row)| pooling.add(&mut pooled, row, n, states.len()));
+                let found = pooling.finish(&pooled, states.len());
                 let length = if normalize { (want[0] * want[0] + want[1] * want[1]).sqrt() } else { 1.0 };
                 for (found, want) in found.iter().zip(want) {
                     assert!((f64::from(*found) - want / length).abs() < 1e-6, "{config} {normalize}: {found} {want}");

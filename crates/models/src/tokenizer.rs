@@ -340,6 +340,12 @@ impl Tokenizer {
         guarded("the ids could not be decoded", || self.inner.decode(&ids, true))
     }
 
+    /// The text of ids, that of special tokens too.
+    pub fn decode_all(&self, ids: &[i32]) -> Result<String> {
+        let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
+        self.inner.decode(&ids, false).map_err(|e| Error::Input(e.to_string()))
+    }
+
     /// Text that grows id by id.
     pub fn stream(&self) -> TextStream<&Tokenizer> {
         TextStream::new(self)
@@ -389,17 +395,31 @@ pub struct TextStream<T> {
     tokenizer: T,
     ids: Vec<i32>,
     shown: usize,
+    /// Whether special tokens have a text.
+    special: bool,
 }
 
 impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
     /// An empty text.
     pub fn new(tokenizer: T) -> TextStream<T> {
-        TextStream { tokenizer, ids: Vec::new(), shown: 0 }
+        TextStream { tokenizer, ids: Vec::new(), shown: 0, special: false }
+    }
+
+    /// An empty text in which special tokens are written too.
+    pub fn with_special(tokenizer: T) -> TextStream<T> {
+        TextStream { special: true, ..TextStream::new(tokenizer) }
+    }
+
+    fn text(&self) -> Result<String> {
+        match self.special {
+            true => self.tokenizer.borrow().decode_all(&self.ids),
+            false => self.tokenizer.borrow().decode(&self.ids),
+        }
     }
 
     /// What is left of a character that was never completed.
     pub fn rest(&mut self) -> Result<String> {
-        let text = self.tokenizer.borrow().decode(&self.ids)?;
+        let text = self.text()?;
         let rest = text.get(self.shown..).unwrap_or("").to_string();
         self.ids.clear();
         self.shown = 0;
@@ -409,7 +429,7 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
     /// What one more id adds to the text.
     pub fn push(&mut self, id: i32) -> Result<String> {
         self.ids.push(id);
-        let text = self.tokenizer.borrow().decode(&self.ids)?;
+        let text = self.text()?;
         let whole = text.trim_end_matches('\u{FFFD}').len();
         let from = self.shown.min(whole);
         let new = text.get(from..whole).unwrap_or("").to_string();
@@ -421,7 +441,7 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
         } else if self.ids.len() > WINDOW && whole == text.len() {
             // A line without end: the last ids are enough to tell what the next adds.
             self.ids.drain(..self.ids.len() - WINDOW / 4);
-            self.shown = self.tokenizer.borrow().decode(&self.ids)?.len();
+            self.shown = self.text()?.len();
         }
         Ok(new)
     }

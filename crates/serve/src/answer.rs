@@ -1,17 +1,21 @@
 //! From a checked request to its answer, whole or in pieces.
 
-use crate::api::{self, Ask, Fault, Format, Parsed, Prompt};
+use crate::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
 use crate::chunks::{self, Lost, Writer};
-use crate::engine::{Event, Finish, Job, Refused, Task, Told};
-use crate::http::App;
+use crate::connections::Working;
+use crate::engine::{Embedding, Event, Finish, Job, Task, Told};
+use crate::fields::{self, Endpoint};
+use crate::http::{App, Caller};
 use crate::metrics::count;
+use crate::queue::Refused;
 use crate::served::{Engine, Entry};
+use crate::shares::Client;
 use crate::text::Stops;
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use models::Sampling;
-use serde_json::{Map, Value as Json, json};
+use models::{Constraint, Sampling};
+use serde_json::{Value as Json, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -22,6 +26,12 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) enum Kind {
     Text,
     Chat,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        if self == Kind::Chat { "chatcmpl" } else { "cmpl" }
+    }
 }
 
 pub(crate) fn json_response(status: u16, body: &Json) -> Response {
@@ -46,50 +56,166 @@ fn now() -> u64 {
 fn fresh_id(kind: Kind) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
-    format!("{prefix}-{:x}{n:08x}", now())
+    format!("{}-{:x}{n:08x}", kind.prefix(), now())
 }
 
-/// `/v1/completions` and `/v1/chat/completions`.
-pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kind) -> Parsed<Response> {
+/// What a request says, checked and in ids.
+pub(crate) struct Prepared {
+    ask: Ask,
+    entry: Entry,
+    prompts: Vec<Arc<[i32]>>,
+    /// What is shown before each answer.
+    echoes: Vec<String>,
+    constraint: Option<Constraint>,
+    allowed: Option<Arc<[i32]>>,
+}
+
+/// Reads the body of a completion.
+pub(crate) fn prepare(app: &App, body: &[u8], kind: Kind) -> Parsed<Prepared> {
+    let body = &api::object(body)?;
+    fields::check(body, if kind == Kind::Chat { Endpoint::Chat } else { Endpoint::Text })?;
     let ask = api::ask(body, kind == Kind::Chat)?;
     let (entry, engine) = app.find(&ask.model)?;
-    let prompts = match kind {
-        Kind::Text => api::prompts(body, "prompt")?,
+    let (prompts, echo) = match kind {
+        Kind::Text => (api::prompts(body, "prompt")?, None),
         Kind::Chat => {
-            let messages = api::messages(body)?;
-            let further = body.get("chat_template_kwargs").and_then(Json::as_object).cloned().unwrap_or_default();
-            let text = engine.template.render(&messages, true, &further).map_err(|e| Fault::new(400, e.to_string()))?;
-            vec![Prompt::Text(text)]
+            let chat = api::chat(body)?;
+            let last = chat.messages.last().filter(|last| ask.echo && last["role"] == "assistant");
+            let echo = last.and_then(|last| last["content"].as_str()).unwrap_or("").to_string();
+            (vec![Prompt::Text(rendered(engine, &chat, ask.encoding.cut.is_none())?)], Some(echo))
         }
     };
     let (mut encoded, mut echoes) = (Vec::new(), Vec::new());
     for prompt in prompts {
-        echoes.push(match &prompt {
+        echoes.push(match (&prompt, &echo) {
             _ if !ask.echo => String::new(),
-            Prompt::Ids(ids) => engine.tokenizer.decode(ids).map_err(bad)?,
-            Prompt::Text(text) => text.clone(),
+            (_, Some(echo)) => echo.clone(),
+            (Prompt::Ids(ids), _) => engine.tokenizer.decode(ids).map_err(bad)?,
+            (Prompt::Text(text), _) => text.clone(),
         });
-        let ids = match prompt {
-            Prompt::Ids(ids) => ids,
-            Prompt::Text(text) if kind == Kind::Chat => engine.tokenizer.encode(&text).map_err(bad)?,
-            Prompt::Text(text) => engine.tokenizer.prompt(&text).map_err(bad)?,
-        };
-        // Nothing is the end of a text.
-        let ids = if ids.is_empty() { engine.ends.first().copied().into_iter().collect() } else { ids };
-        encoded.push(checked(ids, engine)?);
+        encoded.push(ids_of(prompt, engine, &ask.encoding)?);
     }
-    // Large expressions take a while; other connections don't wait for it.
-    let made = tokio::task::block_in_place(|| match &ask.format {
+    let known = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < engine.vocabulary);
+    for (name, ids) in [("allowed_token_ids", ask.allowed.as_deref()), ("stop_token_ids", Some(&ask.stop_ids[..]))] {
+        if let Some(id) = ids.into_iter().flatten().find(|id| !known(id)) {
+            return Err(Fault::of(
+                name,
+                format!("`{name}`: id {id} is not in the vocabulary of {}", engine.vocabulary),
+            ));
+        }
+    }
+    let allowed = ask.allowed.as_deref().map(Arc::from);
+    Ok(Prepared { entry: entry.clone(), prompts: encoded, echoes, constraint: None, allowed, ask })
+}
+
+impl Prepared {
+    /// Whether the text must have a form.
+    pub(crate) fn has_form(&self) -> bool {
+        !matches!(self.ask.format, Format::Any)
+    }
+}
+
+/// Makes what holds the text to its form.
+pub(crate) fn form(app: &App, asked: Prepared) -> Parsed<Prepared> {
+    let maker = &app.served.engines[asked.entry.engine].constrainer;
+    let made = match &asked.ask.format {
         Format::Any => None,
-        Format::Object => Some(engine.constrainer.json_object()),
-        Format::Schema(schema) => Some(engine.constrainer.json_schema(schema)),
-        Format::Regex(pattern) => Some(engine.constrainer.regex(pattern)),
-    });
-    let constraint = made.transpose().map_err(bad)?;
-    let mut streams = Vec::new();
+        Format::Object => Some(maker.json_object()),
+        Format::Schema(schema) => Some(maker.json_schema(schema)),
+        Format::Regex(pattern) => Some(maker.regex(pattern)),
+        Format::Choice(texts) => Some(maker.choice(texts)),
+    };
+    Ok(Prepared { constraint: made.transpose().map_err(bad)?, ..asked })
+}
+
+/// What the template makes of messages.
+fn rendered(engine: &Engine, chat: &api::Chat, bounded: bool) -> Parsed<String> {
+    if bounded {
+        let content = chat.messages.iter().filter_map(|message| message["content"].as_str());
+        short_enough(content.map(str::len).sum(), engine)?;
+    }
+    let render = |messages: &[Json]| engine.template.render(messages, chat.open, &chat.variables).map_err(bad);
+    if !chat.goes_on {
+        return render(&chat.messages);
+    }
+    // As transformers does: where a mark behind the last message stands in the text, the answer goes on.
+    const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+    let mut messages = chat.messages.clone();
+    if let Some(last) = messages.last_mut() {
+        let content = last["content"].as_str().unwrap_or("").to_string();
+        last["content"] = (content + MARK).into();
+    }
+    let text = render(&messages)?;
+    let at = text.rfind(MARK.trim_end()).ok_or_else(|| {
+        let what = "`continue_final_message`: the template does not show the last message";
+        Fault::of("continue_final_message", what)
+    })?;
+    // Where the template takes spaces off, so must what stands before the mark.
+    Ok(if text[at..].starts_with(MARK) { text[..at].to_string() } else { text[..at].trim_end().to_string() })
+}
+
+/// A text that has more bytes than all tokens of a context is not worth reading.
+fn short_enough(bytes: usize, engine: &Engine) -> Parsed<()> {
+    let most = engine.context.saturating_mul(engine.longest);
+    match bytes > most {
+        false => Ok(()),
+        true => Err(Fault::new(
+            400,
+            format!(
+                "the prompt has {bytes} bytes: the context of {} tokens holds {most} at most; shorten it, or set `truncate_prompt_tokens`",
+                engine.context
+            ),
+        )),
+    }
+}
+
+/// The ids of a prompt, as many of them as are asked for.
+fn ids_of(prompt: Prompt, engine: &Engine, encoding: &Encoding) -> Parsed<Arc<[i32]>> {
+    let (mut ids, mut front) = match prompt {
+        Prompt::Ids(ids) => (ids, 0),
+        Prompt::Text(text) => {
+            if encoding.cut.is_none() {
+                short_enough(text.len(), engine)?;
+            }
+            match encoding.special {
+                false => (engine.tokenizer.encode(&text).map_err(bad)?, 0),
+                true => {
+                    let ids = match encoding.framed {
+                        true => engine.tokenizer.whole(&text).map_err(bad)?,
+                        false => engine.tokenizer.prompt(&text).map_err(bad)?,
+                    };
+                    // What the tokenizer puts in front is not cut off.
+                    let plain = match encoding.cut {
+                        Some(_) => engine.tokenizer.encode(&text).map_err(bad)?.len(),
+                        None => ids.len(),
+                    };
+                    let front = ids.len().saturating_sub(plain);
+                    (ids, front)
+                }
+            }
+        }
+    };
+    if let Some(most) = encoding.cut.map(|most| most.unwrap_or(engine.context - 1))
+        && ids.len() > most
+    {
+        front = front.min(most);
+        match encoding.left {
+            true => drop(ids.drain(front..front + ids.len() - most)),
+            false => ids.truncate(most),
+        }
+    }
+    // Nothing is the end of a text.
+    let ids = if ids.is_empty() { engine.ends.first().copied().into_iter().collect() } else { ids };
+    Ok(checked(ids, engine)?.into())
+}
+
+/// The answer to a prepared request.
+pub(crate) async fn complete(app: &Arc<App>, asked: Prepared, kind: Kind, caller: &Caller) -> Parsed<Response> {
+    let Prepared { ask, entry, prompts, echoes, constraint, allowed } = asked;
+    let engine = &app.served.engines[entry.engine];
+    let (mut streams, mut tasks) = (Vec::new(), Vec::new());
     let arrived = Instant::now();
-    for (p, prompt) in encoded.iter().enumerate() {
+    for (p, prompt) in prompts.iter().enumerate() {
         for choice in 0..ask.choices {
             let room = engine.context - prompt.len();
             let usual = if kind == Kind::Chat { room } else { 16 };
@@ -98,32 +224,35 @@ pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kin
             let (events, heard) = mpsc::channel(most + 2);
             let enough = Arc::new(AtomicBool::new(false));
             let seed = ask.sampling.seed.wrapping_add((p * ask.choices + choice) as u64);
-            let job = Job {
+            tasks.push(Task::Generate(Box::new(Job {
                 prompt: prompt.clone(),
                 adapter: entry.adapter,
                 most,
                 sampling: Sampling { seed, ..ask.sampling },
                 bias: ask.bias.clone(),
                 ends: if ask.ignore_end { Vec::new() } else { engine.ends.clone() },
+                stops: ask.stop_ids.clone(),
+                least: ask.least,
+                allowed: allowed.clone(),
                 logprobs: ask.logprobs,
                 constraint: constraint.clone(),
                 events,
                 enough: enough.clone(),
                 arrived,
-            };
-            submit(app, engine, Task::Generate(Box::new(job)))?;
-            streams.push(Choice::new(app, entry, (heard, enough), echoes[p].clone(), &ask));
+            })));
+            streams.push(Choice::new(app, &entry, (heard, enough), echoes[p].clone(), &ask));
         }
     }
+    submit(app, engine, caller.client, tasks)?;
     let about = About {
         kind,
-        id: fresh_id(kind),
+        id: ask.request.as_ref().map_or_else(|| fresh_id(kind), |name| format!("{}-{name}", kind.prefix())),
         created: now(),
         model: ask.model.clone(),
-        prompt_tokens: encoded.iter().map(Vec::len).sum(),
+        prompt_tokens: prompts.iter().map(|prompt| prompt.len()).sum(),
     };
     if ask.stream {
-        return Ok(streamed(app, about, &ask, streams));
+        return Ok(streamed(app, about, &ask, streams, caller.connection.work()));
     }
     let mut choices = Vec::new();
     let mut new = 0;
@@ -173,48 +302,85 @@ fn checked(ids: Vec<i32>, engine: &Engine) -> Parsed<Vec<i32>> {
     Ok(ids)
 }
 
-fn submit(app: &App, engine: &Engine, task: Task) -> Parsed<()> {
-    engine.handle.submit(task).map_err(|refused| match refused {
+fn submit(app: &App, engine: &Engine, client: Client, tasks: Vec<Task>) -> Parsed<()> {
+    let wanted = tasks.len();
+    engine.handle.submit(client, tasks).map_err(|refused| match refused {
         Refused::Full => {
             count(&app.served.metrics.refused, 1);
-            Fault { later: Some(1), ..Fault::new(429, "too many requests wait already: try again later") }
+            Fault { later: Some(1), ..Fault::new(429, "too many of your requests wait already: try again later") }
         }
+        Refused::Large(most) => Fault::new(
+            400,
+            format!("the request asks for {wanted} sequences at once: at most {most} can wait (half of the server's `--queue`)"),
+        ),
         Refused::Stopped => Fault::new(503, "the server is shutting down"),
     })
 }
 
-/// `/v1/embeddings`.
-pub(crate) async fn embed(app: &Arc<App>, body: &Map<String, Json>) -> Parsed<Response> {
+/// Texts whose vectors are asked for.
+pub(crate) struct Texts {
+    entry: Entry,
+    texts: Vec<Arc<[i32]>>,
+    coded: bool,
+    dimensions: Option<usize>,
+}
+
+/// Reads the body of `/v1/embeddings`.
+pub(crate) fn prepare_texts(app: &App, body: &[u8]) -> Parsed<Texts> {
+    let body = &api::object(body)?;
+    fields::check(body, Endpoint::Embed)?;
     let (entry, engine) = app.find(&api::text(body, "model")?)?;
-    let coded = match body.get("encoding_format").and_then(Json::as_str) {
-        None | Some("float") => false,
-        Some("base64") => true,
-        Some(other) => return Err(Fault::new(400, format!("`encoding_format` {other}: float or base64"))),
-    };
-    let mut data = Vec::new();
-    let mut tokens = 0;
-    for (index, prompt) in api::prompts(body, "input")?.into_iter().enumerate() {
-        let ids = match prompt {
-            Prompt::Ids(ids) => ids,
-            Prompt::Text(text) => engine.tokenizer.whole(&text).map_err(bad)?,
-        };
-        let ids = checked(ids, engine)?;
-        tokens += ids.len();
+    let (coded, dimensions) = (api::coded(body)?, api::dimensions(body)?);
+    if let Some(wanted) = dimensions
+        && !engine.dimensions.allow(wanted)
+    {
+        let what = format!("`dimensions`: {wanted} is not supported: {}", engine.dimensions.shown());
+        return Err(Fault::of("dimensions", what));
+    }
+    let encoding = Encoding { framed: true, ..api::encoding(body, true, false)? };
+    let prompts = api::prompts(body, "input")?;
+    let texts = prompts.into_iter().map(|prompt| ids_of(prompt, engine, &encoding)).collect::<Parsed<_>>()?;
+    Ok(Texts { entry: entry.clone(), texts, coded, dimensions })
+}
+
+/// The answer of `/v1/embeddings`.
+pub(crate) async fn embed(app: &Arc<App>, asked: Texts, caller: &Caller) -> Parsed<Response> {
+    let engine = &app.served.engines[asked.entry.engine];
+    let (mut tasks, mut replies) = (Vec::new(), Vec::new());
+    for ids in &asked.texts {
         let (reply, found) = oneshot::channel();
-        submit(app, engine, Task::Embed { ids, adapter: entry.adapter, reply })?;
-        let vector = match found.await {
+        tasks.push(Task::Embed(Embedding { ids: ids.clone(), adapter: asked.entry.adapter, reply }));
+        replies.push(found);
+    }
+    submit(app, engine, caller.client, tasks)?;
+    let mut vectors = Vec::new();
+    for found in replies {
+        vectors.push(match found.await {
             Ok(Ok(vector)) => vector,
             Ok(Err(reason)) => return Err(Fault::new(400, reason)),
             Err(_) => return Err(Fault::new(503, "the server is shutting down")),
-        };
-        let embedding: Json = match coded {
+        });
+    }
+    app.workers.run(caller.client, move || embedded(&asked, vectors)).await
+}
+
+fn embedded(asked: &Texts, vectors: Vec<Vec<f32>>) -> Response {
+    let mut data = Vec::new();
+    for (index, mut vector) in vectors.into_iter().enumerate() {
+        if let Some(dimensions) = asked.dimensions.filter(|n| *n < vector.len()) {
+            vector.truncate(dimensions);
+            let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+            vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+        let embedding: Json = match asked.coded {
             true => base64(&vector.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()).into(),
             false => vector.into(),
         };
         data.push(json!({ "object": "embedding", "index": index, "embedding": embedding }));
     }
+    let tokens: usize = asked.texts.iter().map(|ids| ids.len()).sum();
     let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
-    Ok(json_response(200, &json!({ "object": "list", "data": data, "model": entry.name, "usage": usage })))
+    json_response(200, &json!({ "object": "list", "data": data, "model": asked.entry.name, "usage": usage }))
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -263,19 +429,22 @@ impl About {
         whole: bool,
     ) -> Json {
         let reason = finish.map(|finish| if finish == Finish::Stop { "stop" } else { "length" });
+        let by = finish.and(choice.stopped_by.clone());
         let logprobs = told.map(|told| match self.kind {
             Kind::Chat => choice.chat_logprobs(&told),
             Kind::Text => choice.text_logprobs(&told),
         });
         match (self.kind, whole) {
-            (Kind::Text, _) => json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason }),
+            (Kind::Text, _) => {
+                json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, "stop_reason": by })
+            }
             (Kind::Chat, true) => {
                 let message = json!({ "role": "assistant", "content": text, "refusal": null });
-                json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason })
+                json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason, "stop_reason": by })
             }
             (Kind::Chat, false) => {
                 let delta = if text.is_empty() && reason.is_some() { json!({}) } else { json!({ "content": text }) };
-                json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason })
+                json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason, "stop_reason": by })
             }
         }
     }
@@ -314,6 +483,12 @@ struct Choice {
     held: Vec<Token>,
     tokens: usize,
     shown: usize,
+    /// The stop word or id that ended the text.
+    stopped_by: Option<Json>,
+    show_stop: bool,
+    /// Tokens before stop words count.
+    least: usize,
+    by_id: bool,
 }
 
 impl Choice {
@@ -325,9 +500,26 @@ impl Choice {
         ask: &Ask,
     ) -> Choice {
         let tokenizer = app.served.engines[entry.engine].tokenizer.clone();
-        let ids = models::TextStream::new(tokenizer);
-        let (stops, held) = (Stops::new(ask.stop.clone()), Vec::new());
-        Choice { app: app.clone(), engine: entry.engine, events, enough, echo, ids, stops, held, tokens: 0, shown: 0 }
+        let ids = match ask.show_special {
+            true => models::TextStream::with_special(tokenizer),
+            false => models::TextStream::new(tokenizer),
+        };
+        Choice {
+            app: app.clone(),
+            engine: entry.engine,
+            events,
+            enough,
+            echo,
+            ids,
+            stops: Stops::new(ask.stop.clone()),
+            held: Vec::new(),
+            tokens: 0,
+            shown: 0,
+            stopped_by: None,
+            show_stop: ask.show_stop,
+            least: ask.least,
+            by_id: ask.by_id,
+        }
     }
 
     /// Waits for what comes next. After a piece with an end nothing comes.
@@ -340,20 +532,18 @@ impl Choice {
         match self.events.recv().await {
             None => Err("the model is gone".into()),
             Some(Event::Failed(reason)) => Err(reason),
-            Some(Event::End(finish)) => {
-                let text = self.ids.rest().map_err(|e| e.to_string())?;
-                let (mut text, stopped) = self.stops.push(&text);
-                if !stopped {
-                    text += &self.stops.rest();
-                }
-                let told = std::mem::take(&mut self.held);
-                Ok(Piece { text, told, finish: Some(if stopped { Finish::Stop } else { finish }) })
+            Some(Event::Stopped(id)) => {
+                let shown = if self.show_stop { self.ids.push(id).map_err(|e| e.to_string())? } else { String::new() };
+                self.stopped_by = Some(id.into());
+                self.end(shown, Finish::Stop)
             }
+            Some(Event::End(finish)) => self.end(String::new(), finish),
             Some(Event::Token { id, logprob }) => {
                 self.tokens += 1;
                 self.held.push(Token { id, told: logprob, offset: self.shown });
                 let new = self.ids.push(id).map_err(|e| e.to_string())?;
-                let (text, stopped) = self.stops.push(&new);
+                // Stop words begin behind the tokens that are to come in any case.
+                let (text, stopped) = if self.tokens <= self.least { (new, false) } else { self.scan(&new) };
                 self.shown += text.chars().count();
                 let told = if text.is_empty() && !stopped { Vec::new() } else { std::mem::take(&mut self.held) };
                 if stopped {
@@ -366,11 +556,38 @@ impl Choice {
         }
     }
 
+    /// What of a text can be shown, and whether a stop word ends it.
+    fn scan(&mut self, new: &str) -> (String, bool) {
+        let (mut text, word) = self.stops.push(new);
+        let stopped = word.is_some();
+        if let Some(word) = word {
+            if self.show_stop {
+                text += &word;
+            }
+            self.stopped_by = Some(word.into());
+        }
+        (text, stopped)
+    }
+
+    /// The last piece: what was held back, and more.
+    fn end(&mut self, more: String, finish: Finish) -> std::result::Result<Piece, String> {
+        let rest = more + &self.ids.rest().map_err(|e| e.to_string())?;
+        let (mut text, stopped) = self.scan(&rest);
+        if !stopped {
+            text += &self.stops.rest();
+        }
+        let told = std::mem::take(&mut self.held);
+        Ok(Piece { text, told, finish: Some(if stopped { Finish::Stop } else { finish }) })
+    }
+
     fn word(&self, id: i32) -> (String, Vec<u8>) {
         let bytes = self.app.served.engines[self.engine].constrainer.bytes(id);
         let bytes = bytes.unwrap_or_else(|| {
             self.app.served.engines[self.engine].tokenizer.token(id).unwrap_or_default().into_bytes()
         });
+        if self.by_id {
+            return (format!("token_id:{id}"), bytes);
+        }
         // A part of a character is written as its bytes, as others do.
         let text = String::from_utf8(bytes.clone()).unwrap_or_else(|_| {
             let parts: Vec<String> = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
@@ -416,10 +633,11 @@ fn finite(x: f64) -> f64 {
 }
 
 /// An answer in server-sent events.
-fn streamed(app: &Arc<App>, about: About, ask: &Ask, choices: Vec<Choice>) -> Response {
+fn streamed(app: &Arc<App>, about: About, ask: &Ask, choices: Vec<Choice>, working: Working) -> Response {
     let (writer, body) = chunks::pair(app.limits.patience);
-    let (usage, logprobs, app) = (ask.usage, ask.logprobs.is_some(), app.clone());
+    let (usage, logprobs, app) = ((ask.usage, ask.usage_always), ask.logprobs.is_some(), app.clone());
     tokio::spawn(async move {
+        let _working = working;
         if pump(&writer, &about, choices, usage, logprobs).await == Err(Lost::Slow) {
             count(&app.served.metrics.slow, 1);
         }
@@ -435,14 +653,18 @@ async fn pump(
     writer: &Writer,
     about: &About,
     choices: Vec<Choice>,
-    usage: bool,
+    (usage, always): (bool, bool),
     logprobs: bool,
 ) -> std::result::Result<(), Lost> {
     if about.kind == Kind::Chat {
         for index in 0..choices.len() {
             let delta = json!({ "role": "assistant", "content": "" });
             let choice = json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": null });
-            writer.event(&about.chunk(vec![choice])).await?;
+            let mut chunk = about.chunk(vec![choice]);
+            if usage {
+                chunk["usage"] = if always { about.usage(0) } else { Json::Null };
+            }
+            writer.event(&chunk).await?;
         }
     }
     // All choices speak as their tokens come.
@@ -458,6 +680,7 @@ async fn pump(
     for (index, mut choice) in choices.into_iter().enumerate() {
         let (to, about) = (to.clone(), shared.clone());
         speaking.spawn(async move {
+            let mut told_of = 0;
             loop {
                 let (json, failed, over) = match choice.next().await {
                     Err(reason) => (Json::Null, Some(reason), true),
@@ -468,7 +691,8 @@ async fn pump(
                         (about.choice(index, &piece.text, told, piece.finish, &choice, false), None, over)
                     }
                 };
-                let tokens = if over { choice.tokens } else { 0 };
+                let tokens = choice.tokens - told_of;
+                told_of = choice.tokens;
                 if to.send((json, failed, tokens)).await.is_err() || over {
                     return;
                 }
@@ -490,7 +714,7 @@ async fn pump(
         }
         let mut chunk = about.chunk(vec![choice]);
         if usage {
-            chunk["usage"] = Json::Null;
+            chunk["usage"] = if always { about.usage(new) } else { Json::Null };
         }
         writer.event(&chunk).await?;
     }

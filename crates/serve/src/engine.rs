@@ -1,26 +1,28 @@
 //! The thread that runs a model: takes prompts from a bounded queue, lets rows grow, hands tokens out.
 //!
-//! Between two steps of the batch prompts are run for about as long as a step takes, so that neither waits for the other for
-//! long.
+//! Between two steps of the batch prompts and texts to embed are run part by part, for about as long as a step takes, so that neither
+//! waits for the other for long. The client that was served least comes next (`queue.rs`): a long prompt is put aside between two of its
+//! parts, and a row of a client that has many is put aside for the first one of another. What is put aside goes on with the same bits.
 
 use crate::metrics::{Metrics, count, uncount};
-use models::{Constraint, History, Random, Sampling, Slots, log_probabilities};
+use crate::queue::{Queue, Refused};
+use crate::shares::Client;
+use models::{Aside, Constraint, History, Random, Sampling, Slots, log_probabilities};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// What an engine may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Prompts that wait for a row, at most.
+    /// Sequences and texts that wait, at most. One client has no more of them than it leaves to others.
     pub queue: usize,
 }
 
 /// A sequence that is asked for.
 pub(crate) struct Job {
-    pub(crate) prompt: Vec<i32>,
+    pub(crate) prompt: Arc<[i32]>,
     pub(crate) adapter: usize,
     /// New ids at most.
     pub(crate) most: usize,
@@ -29,6 +31,12 @@ pub(crate) struct Job {
     pub(crate) bias: Vec<(i32, f32)>,
     /// Ids that end the text.
     pub(crate) ends: Vec<i32>,
+    /// Further ids that end it, and are told as the reason.
+    pub(crate) stops: Vec<i32>,
+    /// New ids before one of these may come.
+    pub(crate) least: usize,
+    /// The only ids that may come.
+    pub(crate) allowed: Option<Arc<[i32]>>,
     /// How many of the most probable tokens are told, where probabilities are.
     pub(crate) logprobs: Option<usize>,
     pub(crate) constraint: Option<Constraint>,
@@ -41,8 +49,13 @@ pub(crate) struct Job {
 /// What happens to a sequence.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Token { id: i32, logprob: Option<Told> },
+    Token {
+        id: i32,
+        logprob: Option<Told>,
+    },
     End(Finish),
+    /// An id that the client named ended the text.
+    Stopped(i32),
     Failed(String),
 }
 
@@ -59,43 +72,70 @@ pub(crate) enum Finish {
     Length,
 }
 
-pub(crate) enum Task {
-    Generate(Box<Job>),
-    Embed { ids: Vec<i32>, adapter: usize, reply: oneshot::Sender<std::result::Result<Vec<f32>, String>> },
+/// A text whose vector is asked for.
+pub(crate) struct Embedding {
+    pub(crate) ids: Arc<[i32]>,
+    pub(crate) adapter: usize,
+    pub(crate) reply: oneshot::Sender<std::result::Result<Vec<f32>, String>>,
 }
 
-/// Why a task was not taken.
-pub(crate) enum Refused {
-    Full,
-    Stopped,
+pub(crate) enum Task {
+    Generate(Box<Job>),
+    Embed(Embedding),
+}
+
+impl Task {
+    /// Whether nobody waits for it any more.
+    fn is_gone(&self) -> bool {
+        match self {
+            Task::Generate(job) => job.events.is_closed(),
+            Task::Embed(embedding) => embedding.reply.is_closed(),
+        }
+    }
+
+    fn fail(self, reason: String) {
+        match self {
+            Task::Generate(job) => fail(&job, reason),
+            Task::Embed(embedding) => drop(embedding.reply.send(Err(reason))),
+        }
+    }
+}
+
+/// What waits for its turn.
+enum Work {
+    New(Task),
+    /// A prompt, or a text to embed, that was put aside.
+    Prompt(Task, Aside),
+    /// A row that was put aside.
+    Row(Box<Growing>, Aside),
 }
 
 /// How tasks get to an engine.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    tasks: SyncSender<Task>,
+    queue: Arc<Queue<Work>>,
     stop: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
 }
 
 impl Handle {
-    pub(crate) fn submit(&self, task: Task) -> std::result::Result<(), Refused> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Refused::Stopped);
+    /// Takes all tasks of a request, which are of one kind, or none.
+    pub(crate) fn submit(&self, client: Client, tasks: Vec<Task>) -> std::result::Result<(), Refused> {
+        let row = tasks.iter().any(|task| matches!(task, Task::Generate(_)));
+        let works = tasks.into_iter().map(Work::New).collect();
+        let (more, refused) =
+            self.queue.submit(client, works, row, |work| matches!(work, Work::New(task) if task.is_gone()));
+        match more {
+            0.. => count(&self.metrics.waiting, more.unsigned_abs() as u64),
+            _ => uncount(&self.metrics.waiting, more.unsigned_abs() as u64),
         }
-        count(&self.metrics.waiting, 1);
-        self.tasks.try_send(task).map_err(|refused| {
-            uncount(&self.metrics.waiting, 1);
-            match refused {
-                std::sync::mpsc::TrySendError::Full(_) => Refused::Full,
-                std::sync::mpsc::TrySendError::Disconnected(_) => Refused::Stopped,
-            }
-        })
+        refused.map_or(Ok(()), Err)
     }
 
     /// Ends everything at the next step.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.queue.stop();
     }
 }
 
@@ -105,33 +145,39 @@ pub(crate) fn start(
     options: EngineOptions,
     metrics: Arc<Metrics>,
 ) -> std::io::Result<(Handle, std::thread::JoinHandle<()>)> {
-    let (tasks, queue) = sync_channel(options.queue.max(1));
+    let queue = Arc::new(Queue::new(options.queue));
     let stop = Arc::new(AtomicBool::new(false));
-    let handle = Handle { tasks, stop: stop.clone(), metrics: metrics.clone() };
-    let mut engine = Engine { slots, queue, stop, metrics, rows: Vec::new(), prompt: None, last_step: Duration::ZERO };
+    let handle = Handle { queue: queue.clone(), stop: stop.clone(), metrics: metrics.clone() };
+    let mut engine =
+        Engine { slots, queue, stop, metrics, rows: Vec::new(), prompt: None, last_step: Duration::ZERO, begun: 0 };
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || engine.run())?;
     Ok((handle, thread))
 }
 
 /// A sequence with what it needs to go on.
 struct Growing {
+    client: Client,
     job: Job,
     random: Random,
     history: History,
     new: usize,
     next: i32,
+    /// Later ones have larger numbers.
+    number: u64,
 }
 
 struct Engine {
     slots: Slots,
-    queue: Receiver<Task>,
+    queue: Arc<Queue<Work>>,
     stop: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
     /// By row.
     rows: Vec<Growing>,
-    /// The prompt that is being run.
-    prompt: Option<Job>,
+    /// What is being run, and whose it is.
+    prompt: Option<(Client, Task)>,
     last_step: Duration,
+    /// Rows so far.
+    begun: u64,
 }
 
 impl Engine {
@@ -140,21 +186,12 @@ impl Engine {
             if self.stop.load(Ordering::Relaxed) {
                 return self.end_all();
             }
-            let idle = self.rows.is_empty() && self.prompt.is_none();
-            if idle {
+            if self.rows.is_empty() && self.prompt.is_none() {
                 // Nothing to do until somebody asks; looks up now and then, whether to stop.
-                match self.queue.recv_timeout(Duration::from_millis(100)) {
-                    Ok(task) => self.take(task),
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => continue,
-                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
-                }
+                self.queue.wait(Duration::from_millis(100));
             }
             let started = Instant::now();
-            loop {
-                self.fetch();
-                if self.prompt.is_none() {
-                    break;
-                }
+            while self.choose() {
                 self.advance();
                 if !self.rows.is_empty() && started.elapsed() >= self.last_step {
                     break;
@@ -164,72 +201,164 @@ impl Engine {
         }
     }
 
-    /// Takes tasks until there is a prompt to run.
-    fn fetch(&mut self) {
-        while self.prompt.is_none() && self.slots.has_room() {
-            match self.queue.try_recv() {
-                Ok(task) => self.take(task),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+    /// Sees to it that the prompt whose turn it is is at hand; says whether there is one.
+    fn choose(&mut self) -> bool {
+        // Each turn brings one of the rows or what is at hand into its place.
+        for _ in 0..2 * self.slots.sizes().rows + 2 {
+            // What is at hand keeps the row that it is going to have.
+            let kept = usize::from(matches!(self.prompt, Some((_, Task::Generate(_)))));
+            let room = self.slots.len() + kept < self.slots.sizes().rows;
+            let Some(next) = self.queue.next(room) else { break };
+            if let Some((client, _)) = &self.prompt {
+                // Going from one to the other costs a copy of what the caches have of both.
+                let slack = 2 * self.slots.sizes().part as u64;
+                if next.served + slack > self.queue.served(*client) {
+                    return true;
+                }
+                self.put_aside();
+            }
+            if let Some(victim) = next.victim
+                && !self.make_room(victim)
+            {
+                break;
+            }
+            if let Some((work, fresh)) = self.queue.take(next.client) {
+                if fresh {
+                    uncount(&self.metrics.waiting, 1);
+                }
+                self.take(next.client, work);
+                if self.prompt.is_none() {
+                    self.queue.release(next.client);
+                }
             }
         }
+        self.prompt.is_some()
     }
 
-    fn take(&mut self, task: Task) {
-        uncount(&self.metrics.waiting, 1);
-        match task {
-            Task::Embed { ids, adapter, reply } => {
-                if !reply.is_closed() {
-                    count(&self.metrics.prompt_tokens, ids.len() as u64);
-                    let _ = reply.send(self.slots.embed(&ids, adapter).map_err(|e| e.to_string()));
+    /// Puts what is being run aside.
+    fn put_aside(&mut self) {
+        let Some((client, task)) = self.prompt.take() else { return };
+        match self.slots.set_aside() {
+            Ok(aside) => {
+                let row = matches!(task, Task::Generate(_));
+                self.queue.put_back(client, Work::Prompt(task, aside), row);
+            }
+            Err(e) => task.fail(e.to_string()),
+        }
+        self.queue.release(client);
+    }
+
+    /// Puts the latest row of a client aside.
+    fn make_room(&mut self, victim: Client) -> bool {
+        let own = self.rows.iter().enumerate().filter(|(_, row)| row.client == victim);
+        let Some((row, _)) = own.max_by_key(|(_, row)| row.number) else { return false };
+        let aside = self.slots.suspend(row);
+        let growing = self.remove(row);
+        match aside {
+            Ok(aside) => self.queue.put_back(victim, Work::Row(Box::new(growing), aside), true),
+            Err(e) => fail(&growing.job, e.to_string()),
+        }
+        true
+    }
+
+    fn take(&mut self, client: Client, work: Work) {
+        match work {
+            Work::New(task) | Work::Prompt(task, _) if task.is_gone() => {
+                if let Task::Generate(job) = &task {
+                    self.gone(job);
                 }
             }
-            Task::Generate(job) if job.events.is_closed() => {
-                self.gone(&job);
-                drop(job);
-            }
-            Task::Generate(job) => match self.slots.begin(&job.prompt, job.adapter) {
-                Ok(known) => {
-                    count(&self.metrics.prompt_tokens, job.prompt.len() as u64);
-                    count(&self.metrics.reused_tokens, known as u64);
-                    self.prompt = Some(*job);
+            Work::New(task) => {
+                let begun = match &task {
+                    Task::Generate(job) => self.slots.begin(&job.prompt, job.adapter).inspect(|known| {
+                        count(&self.metrics.prompt_tokens, job.prompt.len() as u64);
+                        count(&self.metrics.reused_tokens, *known as u64);
+                    }),
+                    Task::Embed(embedding) => {
+                        count(&self.metrics.prompt_tokens, embedding.ids.len() as u64);
+                        self.slots.begin_embedding(&embedding.ids, embedding.adapter).map(|()| 0)
+                    }
+                };
+                match begun {
+                    Ok(_) => self.prompt = Some((client, task)),
+                    Err(e) => task.fail(e.to_string()),
                 }
-                Err(e) => fail(&job, e.to_string()),
+            }
+            Work::Prompt(task, aside) => match self.slots.resume(aside) {
+                Ok(()) => self.prompt = Some((client, task)),
+                Err(e) => task.fail(e.to_string()),
+            },
+            Work::Row(growing, _) if growing.job.events.is_closed() => self.gone(&growing.job),
+            Work::Row(growing, aside) => match self.slots.resume(aside) {
+                Ok(()) => self.add(*growing),
+                Err(e) => fail(&growing.job, e.to_string()),
             },
         }
     }
 
-    /// Runs a part of the prompt at hand.
+    /// Runs a part of what is at hand.
     fn advance(&mut self) {
-        let Some(job) = self.prompt.take() else { return };
-        if job.events.is_closed() {
-            self.gone(&job);
+        let Some((client, task)) = self.prompt.take() else { return };
+        self.advance_for(client, task);
+        if self.prompt.is_none() {
+            self.queue.release(client);
+        }
+    }
+
+    fn advance_for(&mut self, client: Client, task: Task) {
+        if task.is_gone() {
+            if let Task::Generate(job) = &task {
+                self.gone(job);
+            }
             return self.slots.cancel();
         }
-        let joined = match self.slots.advance() {
-            Ok(None) => {
-                self.prompt = Some(job);
-                return;
-            }
-            Ok(Some(logits)) => self.slots.join().map(|_| logits),
-            Err(e) => Err(e),
+        let before = self.slots.done();
+        let found = self.slots.advance();
+        let after = match (&found, &task) {
+            (Ok(Some(_)), Task::Embed(embedding)) => embedding.ids.len(),
+            _ => self.slots.done(),
         };
-        match joined {
-            Ok(logits) => {
-                self.metrics.first_token.add(job.arrived.elapsed());
-                let random = job.sampling.random();
-                let history = History::of(&job.prompt);
-                self.rows.push(Growing { job, random, history, new: 0, next: 0 });
-                count(&self.metrics.running, 1);
-                let row = self.rows.len() - 1;
-                if self.hear(row, logits) {
-                    self.leave(row);
+        self.queue.charge(client, after.saturating_sub(before).max(1));
+        match (found, task) {
+            (Ok(None), task) => self.prompt = Some((client, task)),
+            (Ok(Some(vector)), Task::Embed(embedding)) => drop(embedding.reply.send(Ok(vector))),
+            (Ok(Some(logits)), Task::Generate(job)) => match self.slots.join() {
+                Ok(_) => {
+                    self.metrics.first_token.add(job.arrived.elapsed());
+                    let (random, history) = (job.sampling.random(), History::of(&job.prompt));
+                    self.begun += 1;
+                    let number = self.begun;
+                    self.add(Growing { client, job: *job, random, history, new: 0, next: 0, number });
+                    let row = self.rows.len() - 1;
+                    if self.hear(row, logits) {
+                        self.leave(row);
+                    }
                 }
-            }
-            Err(e) => {
+                Err(e) => {
+                    self.slots.cancel();
+                    fail(&job, e.to_string());
+                }
+            },
+            (Err(e), task) => {
                 self.slots.cancel();
-                fail(&job, e.to_string());
+                task.fail(e.to_string());
             }
         }
+    }
+
+    /// A row more, which the batch has already.
+    fn add(&mut self, growing: Growing) {
+        self.queue.rows(growing.client, true);
+        self.rows.push(growing);
+        count(&self.metrics.running, 1);
+    }
+
+    /// A row less, which the batch has no more.
+    fn remove(&mut self, row: usize) -> Growing {
+        let growing = self.rows.swap_remove(row);
+        self.queue.rows(growing.client, false);
+        uncount(&self.metrics.running, 1);
+        growing
     }
 
     /// One more id for each row.
@@ -250,6 +379,7 @@ impl Engine {
             Ok((logits, width)) => {
                 let rows: Vec<Vec<f32>> = logits.chunks_exact(width).map(<[f32]>::to_vec).collect();
                 for (row, logits) in rows.into_iter().enumerate().rev() {
+                    self.queue.charge(self.rows[row].client, 1);
                     if self.hear(row, logits) {
                         self.leave(row);
                     }
@@ -281,13 +411,34 @@ impl Engine {
             }
         }
         job.sampling.penalise(&mut logits, &growing.history);
+        if let Some(allowed) = &job.allowed {
+            keep(&mut logits, allowed);
+        }
+        let early = growing.new < job.least;
         if let Some(constraint) = &job.constraint {
-            constraint.mask(&mut logits, &job.ends);
+            let ends: &[i32] = if early { &[] } else { &job.ends };
+            constraint.mask(&mut logits, ends);
+        }
+        if early {
+            for id in job.ends.iter().chain(&job.stops) {
+                if let Some(x) = usize::try_from(*id).ok().and_then(|i| logits.get_mut(i)) {
+                    *x = f32::NEG_INFINITY;
+                }
+            }
+        }
+        if logits.iter().all(|x| *x == f32::NEG_INFINITY) {
+            // Everything that may come is excluded.
+            let _ = job.events.try_send(Event::End(Finish::Stop));
+            return true;
         }
         let id = job.sampling.choose(&logits, &mut growing.random) as i32;
         count(&self.metrics.new_tokens, 1);
         if job.ends.contains(&id) {
             let _ = job.events.try_send(Event::End(Finish::Stop));
+            return true;
+        }
+        if job.stops.contains(&id) {
+            let _ = job.events.try_send(Event::Stopped(id));
             return true;
         }
         let logprob = raw.zip(job.logprobs).map(|(raw, top)| {
@@ -324,8 +475,7 @@ impl Engine {
     }
 
     fn leave(&mut self, row: usize) {
-        self.rows.swap_remove(row);
-        uncount(&self.metrics.running, 1);
+        self.remove(row);
         if let Err(e) = self.slots.leave(row) {
             debug_assert!(false, "{e}");
         }
@@ -337,19 +487,27 @@ impl Engine {
             fail(&self.rows[row].job, REASON.into());
             self.leave(row);
         }
-        if let Some(job) = self.prompt.take() {
-            fail(&job, REASON.into());
+        if let Some((_, task)) = self.prompt.take() {
+            task.fail(REASON.into());
         }
-        while let Ok(task) = self.queue.try_recv() {
-            uncount(&self.metrics.waiting, 1);
-            match task {
-                Task::Generate(job) => fail(&job, REASON.into()),
-                Task::Embed { reply, .. } => {
-                    let _ = reply.send(Err(REASON.into()));
-                }
+        for (work, fresh) in self.queue.end() {
+            if fresh {
+                uncount(&self.metrics.waiting, 1);
+            }
+            match work {
+                Work::New(task) | Work::Prompt(task, _) => task.fail(REASON.into()),
+                Work::Row(growing, _) => fail(&growing.job, REASON.into()),
             }
         }
     }
+}
+
+/// Leaves only these ids to be chosen.
+fn keep(logits: &mut [f32], allowed: &[i32]) {
+    let at = |id: &i32| usize::try_from(*id).ok();
+    let kept: Vec<(usize, f32)> = allowed.iter().filter_map(at).filter_map(|i| Some((i, *logits.get(i)?))).collect();
+    logits.fill(f32::NEG_INFINITY);
+    kept.into_iter().for_each(|(i, x)| logits[i] = x);
 }
 
 fn fail(job: &Job, reason: String) {

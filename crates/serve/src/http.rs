@@ -1,25 +1,36 @@
 //! Connections, routes and limits.
 
 use crate::answer::{self, Kind, json_response, refusal};
-use crate::api::{self, Fault, Parsed};
+use crate::api::{Fault, Parsed};
+use crate::connections::{Connection, Connections};
+use crate::gate::{self, Passed};
 use crate::metrics::{count, uncount};
 use crate::served::{Engine, Entry, Served};
+use crate::shares::{Client, Share, Shares};
+use crate::workers::Workers;
 use crate::{Error, Result};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{any, get};
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value as Json, json};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Bodies that are read at once, as so many of the largest. One client has no more of this than it leaves to others.
+const BODIES: usize = 16;
+/// Bytes of a body that is read quickly.
+const SMALL: usize = 16 << 10;
 
 /// What clients may do.
 #[derive(Clone, Debug)]
@@ -28,12 +39,20 @@ pub struct Limits {
     pub body: usize,
     /// How long a client may take to send its headers, or its body, or to read a piece of an answer.
     pub patience: Duration,
-    /// Open connections.
+    /// Open connections. Beyond it, one that does nothing is closed for the new one.
     pub connections: usize,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
-    /// What clients must send as `Authorization: Bearer ..`.
-    pub key: Option<String>,
+    /// One of them is what clients must send as `Authorization: Bearer ..`. Clients are told apart by their keys, or, without keys, by
+    /// their addresses.
+    pub keys: Vec<String>,
+    /// Whether `/metrics` asks for a key too.
+    pub key_for_metrics: bool,
+    /// Names by which the server may be called, beside addresses and `localhost`; `*` for any. A server that listens on the local machine
+    /// alone has no others, one that listens elsewhere takes any where none is given.
+    pub hosts: Vec<String>,
+    /// Origins of pages that may ask the server, as `https://app.example`, beside its own; `*` for any.
+    pub origins: Vec<String>,
 }
 
 impl Default for Limits {
@@ -43,7 +62,10 @@ impl Default for Limits {
             patience: Duration::from_secs(20),
             connections: 1024,
             grace: Duration::from_secs(30),
-            key: None,
+            keys: Vec::new(),
+            key_for_metrics: false,
+            hosts: Vec::new(),
+            origins: Vec::new(),
         }
     }
 }
@@ -52,7 +74,21 @@ impl Default for Limits {
 pub(crate) struct App {
     pub(crate) served: Served,
     pub(crate) limits: Limits,
+    /// For small requests, of which each takes little; and for everything else.
+    pub(crate) light: Workers,
+    pub(crate) workers: Workers,
+    /// Bytes of bodies.
+    bodies: Arc<Shares>,
+    connections: Arc<Connections>,
+    /// Whether it listens on the local machine alone.
+    local: bool,
     started: u64,
+}
+
+/// Who asks, and on which connection.
+pub(crate) struct Caller {
+    pub(crate) client: Client,
+    pub(crate) connection: Arc<Connection>,
 }
 
 impl App {
@@ -91,14 +127,24 @@ impl Server {
         let listener = std::net::TcpListener::bind((host, port)).map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        Ok(Server { listener, app: Arc::new(App { served, limits, started }) })
+        let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let workers = |count| Workers::new(count).map_err(|e| Error::Setup(format!("no threads for requests: {e}")));
+        // Most cores are for the engines.
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (light, workers) = (workers(1)?, workers((cores / 4).clamp(1, 4))?);
+        let bodies = Shares::new(limits.body.saturating_mul(BODIES));
+        let connections = Connections::new(limits.connections.max(1));
+        Ok(Server {
+            listener,
+            app: Arc::new(App { served, limits, light, workers, bodies, connections, local, started }),
+        })
     }
 
     /// Serves until it is stopped.
     pub fn start(self) -> Result<Running> {
         let fault = |e: std::io::Error| Error::Setup(format!("the server could not start: {e}"));
         let address = self.listener.local_addr().map_err(fault)?;
-        // Parsing and writing is little work; the engines need the cores.
+        // Reading and writing is little work; the engines and workers need the cores.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(fault)?;
         let (stop, stopped) = watch::channel(false);
@@ -154,31 +200,58 @@ fn router(app: Arc<App>) -> Router {
 }
 
 async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receiver<bool>) {
-    let patience = app.limits.patience;
-    let room = Arc::new(Semaphore::new(app.limits.connections));
     let (routes, graceful) = (router(app.clone()), GracefulShutdown::new());
+    let waiting = Shares::new(app.limits.connections.max(1).saturating_mul(2));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(app.limits.patience).max_headers(64).max_buf_size(64 << 10);
     loop {
-        // A connection beyond the limit waits in the system's queue.
-        let Ok(place) = room.clone().acquire_owned().await else { break };
-        let stream = tokio::select! {
+        let (stream, address) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(_) => {
                     // Too many open files, and the like: it passes.
+                    app.connections.make_room();
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
                 }
             },
             _ = stopped.changed() => break,
         };
-        let connection = connect(stream, routes.clone(), patience);
-        let connection = graceful.watch(connection);
-        let app = app.clone();
-        count(&app.served.metrics.connections, 1);
+        let client = Client::of(address.ip());
+        let place = app.connections.admit(client);
+        let waits = if place.is_some() { None } else { waiting.take(client, 1) };
+        if place.is_none() && waits.is_none() {
+            count(&app.served.metrics.refused, 1);
+            continue;
+        }
+        let _ = stream.set_nodelay(true);
+        let (routes, app, builder, watcher) = (routes.clone(), app.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let _ = connection.await;
+            let place = if place.is_some() { place } else { admitted(&app, client).await };
+            drop(waits);
+            let Some(connection) = place else { return };
+            let close = connection.close.clone();
+            let (inner, own) = (TowerToHyperService::new(routes), app.clone());
+            let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(connection.clone());
+                let (inner, app) = (inner.clone(), own.clone());
+                async move {
+                    let origin = match gate::check(&app.limits, app.local, &request) {
+                        Ok(Passed::On(origin)) => origin,
+                        Ok(Passed::Preflight(response)) => return Ok::<Response, Infallible>(*response),
+                        Err(fault) => return Ok(answered(&app, Err(fault))),
+                    };
+                    let mut response = inner.call(request).await?;
+                    gate::mark(&mut response, origin);
+                    Ok(response)
+                }
+            });
+            count(&app.served.metrics.connections, 1);
+            tokio::select! {
+                _ = watcher.watch(builder.serve_connection(TokioIo::new(stream), service)) => {}
+                () = close.notified() => {}
+            }
             uncount(&app.served.metrics.connections, 1);
-            drop(place);
         });
     }
     drop(listener);
@@ -189,13 +262,19 @@ async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receive
     app.served.engines.iter().for_each(|engine| engine.handle.stop());
 }
 
-type Connection = hyper::server::conn::http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>>;
-
-fn connect(stream: TcpStream, routes: Router, patience: Duration) -> Connection {
-    let _ = stream.set_nodelay(true);
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(patience).max_headers(64).max_buf_size(64 << 10);
-    builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
+/// A connection's place, as soon as there is one.
+async fn admitted(app: &App, client: Client) -> Option<Arc<Connection>> {
+    let begun = Instant::now();
+    loop {
+        if let Some(connection) = app.connections.admit(client) {
+            return Some(connection);
+        }
+        if begun.elapsed() > app.limits.patience {
+            count(&app.served.metrics.refused, 1);
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn page(State(app): State<Arc<App>>) -> Response {
@@ -205,7 +284,12 @@ async fn page(State(app): State<Arc<App>>) -> Response {
     response
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
+async fn metrics(State(app): State<Arc<App>>, request: Request) -> Response {
+    if app.limits.key_for_metrics
+        && let Err(fault) = gate::key(&app.limits.keys, request.headers())
+    {
+        return answered(&app, Err(fault));
+    }
     let mut response = Response::new(Body::from(app.served.metrics.text()));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -220,7 +304,7 @@ fn described(app: &App, entry: &Entry) -> Json {
 async fn models(State(app): State<Arc<App>>, request: Request) -> Response {
     answered(
         &app,
-        allowed(&app, &request).map(|()| {
+        gate::key(&app.limits.keys, request.headers()).map(|_| {
             let data: Vec<Json> = app.served.entries.iter().map(|entry| described(&app, entry)).collect();
             json_response(200, &json!({ "object": "list", "data": data }))
         }),
@@ -232,32 +316,55 @@ async fn model(
     axum::extract::Path(name): axum::extract::Path<String>,
     request: Request,
 ) -> Response {
-    let found = allowed(&app, &request).and_then(|()| app.find(&name));
+    let found = gate::key(&app.limits.keys, request.headers()).and_then(|_| app.find(&name));
     answered(&app, found.map(|(entry, _)| json_response(200, &described(&app, entry))))
 }
 
 async fn completions(State(app): State<Arc<App>>, request: Request) -> Response {
-    let found = match body(&app, request).await {
-        Ok(body) => answer::complete(&app, &body, Kind::Text).await,
-        Err(fault) => Err(fault),
-    };
+    let found = complete(&app, request, Kind::Text).await;
     answered(&app, found)
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
-    let found = match body(&app, request).await {
-        Ok(body) => answer::complete(&app, &body, Kind::Chat).await,
-        Err(fault) => Err(fault),
-    };
+    let found = complete(&app, request, Kind::Chat).await;
     answered(&app, found)
 }
 
-async fn embeddings(State(app): State<Arc<App>>, request: Request) -> Response {
-    let found = match body(&app, request).await {
-        Ok(body) => answer::embed(&app, &body).await,
-        Err(fault) => Err(fault),
+async fn complete(app: &Arc<App>, request: Request, kind: Kind) -> Parsed<Response> {
+    let (caller, bytes, share) = body(app, request).await?;
+    let _working = caller.connection.work();
+    let workers = if bytes.len() <= SMALL { &app.light } else { &app.workers };
+    let own = app.clone();
+    let work = move || {
+        let asked = answer::prepare(&own, &bytes, kind);
+        drop((bytes, share));
+        asked
     };
+    let mut asked = workers.run(caller.client, work).await??;
+    if asked.has_form() {
+        let own = app.clone();
+        asked = app.workers.run(caller.client, move || answer::form(&own, asked)).await??;
+    }
+    answer::complete(app, asked, kind, &caller).await
+}
+
+async fn embeddings(State(app): State<Arc<App>>, request: Request) -> Response {
+    let found = embed(&app, request).await;
     answered(&app, found)
+}
+
+async fn embed(app: &Arc<App>, request: Request) -> Parsed<Response> {
+    let (caller, bytes, share) = body(app, request).await?;
+    let _working = caller.connection.work();
+    let workers = if bytes.len() <= SMALL { &app.light } else { &app.workers };
+    let own = app.clone();
+    let work = move || {
+        let asked = answer::prepare_texts(&own, &bytes);
+        drop((bytes, share));
+        asked
+    };
+    let asked = workers.run(caller.client, work).await??;
+    answer::embed(app, asked, &caller).await
 }
 
 async fn nothing(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -280,34 +387,32 @@ fn answered(app: &App, found: Parsed<Response>) -> Response {
     response
 }
 
-/// Whether the client has the key.
-fn allowed(app: &App, request: &Request) -> Parsed<()> {
-    let Some(key) = &app.limits.key else { return Ok(()) };
-    let sent = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let sent = sent.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or("");
-    // Every byte is compared, whether or not one before it differs.
-    let differs = sent.bytes().zip(key.bytes()).fold(sent.len() ^ key.len(), |all, (a, b)| all | usize::from(a ^ b));
-    match differs {
-        0 => Ok(()),
-        _ => Err(Fault::new(401, "a key is needed: send `Authorization: Bearer KEY`")),
-    }
-}
-
-/// The fields of a request, as long as it is small enough and comes in time.
-async fn body(app: &App, request: Request) -> Parsed<serde_json::Map<String, Json>> {
+/// The body of a request, as long as it is small enough and comes in time, and who sends it. The share is kept as long as the body.
+async fn body(app: &App, request: Request) -> Parsed<(Caller, Bytes, Share)> {
     if request.method() != Method::POST {
         return Err(Fault::new(405, format!("{} is not for this address: use POST", request.method())));
     }
-    allowed(app, &request)?;
+    let key = gate::key(&app.limits.keys, request.headers())?;
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
+    let connection = connection.ok_or_else(|| Fault::new(500, "the request has no connection"))?;
+    let caller = Caller { client: key.map_or(connection.client, Client::Key), connection };
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let large = || Fault::new(413, format!("the body is larger than {} bytes", app.limits.body));
     if announced.is_some_and(|length| length > app.limits.body as u64) {
         return Err(large());
     }
+    let length = announced.map_or(app.limits.body, |length| length as usize);
+    let Some(share) = app.bodies.take(caller.client, length) else {
+        count(&app.served.metrics.refused, 1);
+        return Err(Fault {
+            later: Some(1),
+            ..Fault::new(429, "too many of your requests are being read: try again later")
+        });
+    };
     let read = axum::body::to_bytes(request.into_body(), app.limits.body);
     match tokio::time::timeout(app.limits.patience, read).await {
-        Ok(Ok(bytes)) => api::object(&bytes),
+        Ok(Ok(bytes)) => Ok((caller, bytes, share)),
         Ok(Err(_)) => Err(large()),
         Err(_) => {
             count(&app.served.metrics.slow, 1);

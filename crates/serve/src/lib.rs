@@ -1,11 +1,11 @@
 //! Models behind an OpenAI-compatible HTTP interface: continuous batching, streaming, limits, metrics.
 //!
 //! ```text
-//! connections ── http ── api ── answer ──┐ queue (bounded)
-//!                          │             ▼
-//!                    tokenizer, chat   engine: one thread for each model, `models::Slots`
-//!                          │             │ tokens, one channel for each choice
-//!                          └── stream ◄──┘
+//! connections ── gate ── http ──── answer ──┐ queue (bounded, a line for each client)
+//!                          │        ▲        ▼
+//!              workers: api, tokens │      engine: one thread for each model, `models::Slots`
+//!                          └────────┘        │ tokens, one channel for each choice
+//!                               stream ◄─────┘
 //! ```
 //!
 //! The engine alone touches programs and caches. Whoever no longer listens to its channel, because the client vanished, was too
@@ -14,11 +14,17 @@
 mod answer;
 mod api;
 mod chunks;
+mod connections;
 mod engine;
+mod fields;
+mod gate;
 mod http;
 mod metrics;
+mod queue;
 mod served;
+mod shares;
 mod text;
+mod workers;
 
 pub use engine::EngineOptions;
 pub use http::{Limits, Running, Server};

@@ -6,6 +6,7 @@ use crate::{Error, Result};
 use compiler::Backend;
 use ir::DType;
 use models::{Adapter, ChatTemplate, Constrainer, Model, SlotSizes, Slots, Tokenizer};
+use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,7 +28,49 @@ pub(crate) struct Engine {
     pub(crate) ends: Vec<i32>,
     pub(crate) context: usize,
     pub(crate) vocabulary: usize,
+    /// Bytes of the longest token.
+    pub(crate) longest: usize,
+    pub(crate) dimensions: Dimensions,
     thread: Option<JoinHandle<()>>,
+}
+
+/// How many numbers of a vector mean something by themselves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dimensions {
+    whole: Option<usize>,
+    /// Whether the model was trained for any number of them.
+    any: bool,
+    listed: Vec<usize>,
+}
+
+impl Dimensions {
+    /// What `config.json` says, as sentence-transformers and vLLM write it.
+    fn of_dir(dir: &Path) -> Dimensions {
+        let text = std::fs::read_to_string(dir.join("config.json")).unwrap_or_default();
+        let config: Json = serde_json::from_str(&text).unwrap_or_default();
+        let size = |value: &Json| value.as_u64().map(|n| n as usize);
+        let names = ["hidden_size", "d_model", "n_embd"];
+        let listed = config.get("matryoshka_dimensions").and_then(Json::as_array);
+        Dimensions {
+            whole: names.iter().find_map(|name| size(config.get(*name)?)),
+            any: config.get("is_matryoshka").and_then(Json::as_bool).unwrap_or(false) && listed.is_none(),
+            listed: listed.into_iter().flatten().filter_map(size).collect(),
+        }
+    }
+
+    pub(crate) fn allow(&self, wanted: usize) -> bool {
+        let fits = self.whole.is_none_or(|whole| wanted <= whole);
+        self.whole == Some(wanted) || fits && (self.any || self.listed.contains(&wanted))
+    }
+
+    pub(crate) fn shown(&self) -> String {
+        match (self.whole, self.listed.is_empty()) {
+            (Some(whole), true) if self.any => format!("it must be at most {whole}"),
+            (Some(whole), true) => format!("the model has vectors of {whole}"),
+            (_, false) => format!("the model has vectors of {:?}", self.listed),
+            (None, true) => "leave it out".into(),
+        }
+    }
 }
 
 /// Everything that is served.
@@ -91,6 +134,7 @@ impl Served {
             slots.warm()?;
             let context = slots.sizes().context;
             let constrainer = Constrainer::new(&tokenizer);
+            let (longest, dimensions) = (constrainer.longest(), Dimensions::of_dir(base));
             let (handle, thread) = engine::start(slots, options, served.metrics.clone())
                 .map_err(|e| Error::Setup(format!("no thread for the model: {e}")))?;
             let engine = served.engines.len();
@@ -101,7 +145,18 @@ impl Served {
                 served.name(dir, engine, n + 1)?;
             }
             let thread = Some(thread);
-            served.engines.push(Engine { handle, tokenizer, template, constrainer, ends, context, vocabulary, thread });
+            served.engines.push(Engine {
+                handle,
+                tokenizer,
+                template,
+                constrainer,
+                ends,
+                context,
+                vocabulary,
+                longest,
+                dimensions,
+                thread,
+            });
         }
         Ok(served)
     }

@@ -1,16 +1,47 @@
 //! A regular expression as a table: states, classes of bytes, and which states can still lead to a match.
+//!
+//! The table is made by the subset construction on the expression's NFA. Its size can be exponential in that of the expression, so
+//! every elementary step is counted: an expression costs at most what its [`Budget`] has.
 
-use regex_automata::dfa::{Automaton as _, StartKind, dense};
-use regex_automata::nfa::thompson;
+use regex_automata::nfa::thompson::{self, NFA, State, WhichCaptures};
+use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
-use regex_automata::{Anchored, Input, MatchKind};
 use std::collections::HashMap;
 
 /// No way to a match from here.
 pub(super) const DEAD: u32 = u32::MAX;
 
-/// Bytes that building an automaton may take.
-const LARGEST: usize = 64 << 20;
+/// Bytes of an NFA.
+const LARGEST_NFA: usize = 4 << 20;
+/// Entries of a table, and of the sets that its states stand for.
+const LARGEST_TABLE: usize = 2 << 20;
+
+/// What making automata may cost. One budget serves everything that a request asks for.
+pub(super) struct Budget {
+    steps: u64,
+}
+
+impl Budget {
+    /// A second or less in a release build.
+    pub(super) const STEPS: u64 = 30_000_000;
+
+    pub(super) fn new() -> Budget {
+        Budget { steps: Budget::STEPS }
+    }
+
+    pub(super) fn spend(&mut self, steps: usize) -> Result<(), String> {
+        match self.steps.checked_sub(steps as u64) {
+            Some(left) => {
+                self.steps = left;
+                Ok(())
+            }
+            None => {
+                Err("the expression can't be used: it takes too long to compile; make it, or the schema, smaller"
+                    .into())
+            }
+        }
+    }
+}
 
 /// A deterministic automaton that matches whole texts.
 pub(super) struct Automaton {
@@ -23,15 +54,16 @@ pub(super) struct Automaton {
 }
 
 impl Automaton {
-    pub(super) fn new(pattern: &str) -> Result<Automaton, String> {
-        let config = dense::Config::new()
-            .match_kind(MatchKind::All)
-            .start_kind(StartKind::Anchored)
-            .dfa_size_limit(Some(LARGEST))
-            .determinize_size_limit(Some(LARGEST));
-        let nfa = thompson::Config::new().nfa_size_limit(Some(LARGEST / 4));
-        let built = dense::Builder::new().configure(config).thompson(nfa).build(pattern);
-        let dfa = built.map_err(|e| {
+    pub(super) fn new(pattern: &str, budget: &mut Budget) -> Result<Automaton, String> {
+        // Parsing looks at every byte several times.
+        budget.spend(8 * pattern.len())?;
+        let config = thompson::Config::new().nfa_size_limit(Some(LARGEST_NFA)).which_captures(WhichCaptures::None);
+        let nfa = NFA::compiler().configure(config).build(pattern).map_err(|e| {
+            if e.size_limit().is_some() {
+                return format!(
+                    "the expression can't be used: it is too large, with an automaton of over {LARGEST_NFA} bytes; make it, or the schema, smaller"
+                );
+            }
             let mut text = e.to_string();
             let mut cause = std::error::Error::source(&e);
             while let Some(inner) = cause {
@@ -42,51 +74,27 @@ impl Automaton {
             let reason = text.lines().last().unwrap_or_default().trim();
             format!("the expression can't be used: {}", reason.strip_prefix("error: ").unwrap_or(reason))
         })?;
-        let start = dfa.start_state_forward(&Input::new("").anchored(Anchored::Yes)).map_err(|e| e.to_string())?;
-        let mut classes = [0u8; 256];
-        let mut representatives = Vec::new();
-        for byte in 0..=255u8 {
-            let class = dfa.byte_classes().get(byte);
-            classes[byte as usize] = class;
-            if usize::from(class) == representatives.len() {
-                representatives.push(byte);
-            }
+        let known = [Look::Start, Look::End];
+        if nfa.look_set_any().iter().any(|look| !known.contains(&look)) {
+            return Err("the expression can't be used: word boundaries and ends of lines are not supported".into());
         }
-        let width = representatives.len();
-        let (mut numbers, mut order) = (HashMap::from([(start, 0u32)]), vec![start]);
-        let (mut table, mut accepting): (Vec<u32>, Vec<bool>) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        while at < order.len() {
-            let state: StateID = order[at];
-            at += 1;
-            accepting.push(dfa.is_match_state(dfa.next_eoi_state(state)));
-            for byte in &representatives {
-                let next = dfa.next_state(state, *byte);
-                if dfa.is_quit_state(next) {
-                    return Err("the expression can't be used: word boundaries need (?-u)".into());
-                }
-                table.push(match dfa.is_dead_state(next) {
-                    true => DEAD,
-                    false => *numbers.entry(next).or_insert_with(|| {
-                        order.push(next);
-                        order.len() as u32 - 1
-                    }),
-                });
-            }
-        }
-        let mut found = Automaton { classes, width, table, accepting, start: 0 };
-        found.prune();
+        budget.spend(16 * nfa.states().len())?;
+        let mut found = Subsets::new(&nfa).determinise(budget)?;
+        found.prune(budget)?;
         Ok(found)
     }
 
     /// Ways into states from which no match can be reached go nowhere.
-    fn prune(&mut self) {
+    fn prune(&mut self, budget: &mut Budget) -> Result<(), String> {
         let states = self.accepting.len();
+        budget.spend(self.table.len())?;
         let mut into: Vec<Vec<u32>> = vec![Vec::new(); states];
         for state in 0..states {
+            let mut last = DEAD;
             for &next in &self.table[state * self.width..(state + 1) * self.width] {
-                if next != DEAD {
+                if next != DEAD && next != last {
                     into[next as usize].push(state as u32);
+                    last = next;
                 }
             }
         }
@@ -107,10 +115,16 @@ impl Automaton {
         if !live[0] {
             self.start = DEAD;
         }
+        Ok(())
     }
 
     pub(super) fn start(&self) -> u32 {
         self.start
+    }
+
+    /// Bytes of memory that the automaton has.
+    pub(super) fn bytes(&self) -> usize {
+        4 * self.table.len() + self.accepting.len() + size_of::<Automaton>()
     }
 
     pub(super) fn next(&self, state: u32, byte: u8) -> u32 {
@@ -135,5 +149,153 @@ impl Automaton {
     /// Whether some text that matches has one of these bytes.
     pub(super) fn has(&self, bytes: impl Iterator<Item = u8> + Clone) -> bool {
         (0..self.accepting.len() as u32).any(|state| bytes.clone().any(|byte| self.next(state, byte) != DEAD))
+    }
+}
+
+/// The subset construction.
+struct Subsets<'a> {
+    nfa: &'a NFA,
+    classes: [u8; 256],
+    width: usize,
+    /// Marks of the closure at hand.
+    marks: Vec<u32>,
+    mark: u32,
+}
+
+/// States of an NFA, sorted.
+type Set = Box<[StateID]>;
+
+impl<'a> Subsets<'a> {
+    fn new(nfa: &'a NFA) -> Subsets<'a> {
+        let mut classes = [0u8; 256];
+        for byte in 0..=255u8 {
+            classes[byte as usize] = nfa.byte_classes().get(byte);
+        }
+        let width = usize::from(classes[255]) + 1;
+        Subsets { nfa, classes, width, marks: vec![0; nfa.states().len()], mark: 0 }
+    }
+
+    /// What can be reached without a byte: states that read one, that end, or that wait for the end of the text.
+    fn closure(&mut self, from: &[StateID], begins: bool, ends: bool, budget: &mut Budget) -> Result<Set, String> {
+        self.mark += 1;
+        let mut open = from.to_vec();
+        let mut found = Vec::new();
+        let mut steps = 0;
+        while let Some(id) = open.pop() {
+            steps += 1;
+            if std::mem::replace(&mut self.marks[id.as_usize()], self.mark) == self.mark {
+                continue;
+            }
+            match self.nfa.state(id) {
+                State::ByteRange { .. } | State::Sparse(_) | State::Dense(_) | State::Match { .. } => found.push(id),
+                State::Look { look, next } => match look {
+                    Look::Start if begins => open.push(*next),
+                    Look::Start => {}
+                    _ if ends => open.push(*next),
+                    _ => found.push(id),
+                },
+                State::Union { alternates } => open.extend(alternates.iter().copied()),
+                State::BinaryUnion { alt1, alt2 } => open.extend([*alt1, *alt2]),
+                State::Capture { next, .. } => open.push(*next),
+                State::Fail => {}
+            }
+        }
+        budget.spend(steps + 2 * found.len())?;
+        found.sort_unstable();
+        Ok(found.into())
+    }
+
+    fn determinise(mut self, budget: &mut Budget) -> Result<Automaton, String> {
+        let first = self.closure(&[self.nfa.start_anchored()], true, false, budget)?;
+        let mut numbers: HashMap<Set, u32> = HashMap::from([(first.clone(), 0)]);
+        // What classes of bytes lead to, before its closure: many lead to the same.
+        let mut reached: HashMap<Set, u32> = HashMap::new();
+        let mut order = vec![first];
+        let (mut table, mut accepting): (Vec<u32>, Vec<bool>) = (Vec::new(), Vec::new());
+        let mut kept = 0;
+        let mut at = 0;
+        while at < order.len() {
+            let set = order[at].clone();
+            accepting.push(self.accepts(&set, at == 0, budget)?);
+            at += 1;
+            for next in self.targets(&set, budget)? {
+                if next.is_empty() {
+                    table.push(DEAD);
+                    continue;
+                }
+                if let Some(known) = reached.get(&next) {
+                    table.push(*known);
+                    continue;
+                }
+                let whole = self.closure(&next, false, false, budget)?;
+                let number = match numbers.get(&whole) {
+                    Some(number) => *number,
+                    None => {
+                        kept += whole.len() + 8;
+                        order.push(whole.clone());
+                        numbers.insert(whole, order.len() as u32 - 1);
+                        order.len() as u32 - 1
+                    }
+                };
+                kept += next.len() + 8;
+                reached.insert(next, number);
+                table.push(number);
+            }
+            if table.len() + kept > LARGEST_TABLE {
+                return Err(format!(
+                    "the expression can't be used: its automaton has over {LARGEST_TABLE} entries; make it, or the schema, smaller"
+                ));
+            }
+        }
+        Ok(Automaton { classes: self.classes, width: self.width, table, accepting, start: 0 })
+    }
+
+    fn accepts(&mut self, set: &[StateID], begins: bool, budget: &mut Budget) -> Result<bool, String> {
+        let is_match = |id: &StateID| matches!(self.nfa.state(*id), State::Match { .. });
+        if set.iter().any(is_match) {
+            return Ok(true);
+        }
+        if !set.iter().any(|id| matches!(self.nfa.state(*id), State::Look { .. })) {
+            return Ok(false);
+        }
+        let ended = self.closure(set, begins, true, budget)?;
+        Ok(ended.iter().any(|id| matches!(self.nfa.state(*id), State::Match { .. })))
+    }
+
+    /// Where each class of bytes leads.
+    fn targets(&self, set: &[StateID], budget: &mut Budget) -> Result<Vec<Set>, String> {
+        let mut targets: Vec<Vec<StateID>> = vec![Vec::new(); self.width];
+        let mut steps = self.width;
+        let mut range = |from: u8, to: u8, next: StateID| {
+            let (first, last) = (self.classes[from as usize] as usize, self.classes[to as usize] as usize);
+            steps += last - first + 1;
+            targets[first..=last].iter_mut().for_each(|target| target.push(next));
+        };
+        for id in set {
+            match self.nfa.state(*id) {
+                State::ByteRange { trans } => range(trans.start, trans.end, trans.next),
+                State::Sparse(sparse) => {
+                    sparse.transitions.iter().for_each(|trans| range(trans.start, trans.end, trans.next));
+                }
+                State::Dense(dense) => {
+                    let mut class = None;
+                    for (byte, next) in dense.transitions.iter().enumerate() {
+                        let own = self.classes[byte];
+                        if *next != StateID::ZERO && class != Some(own) {
+                            range(byte as u8, byte as u8, *next);
+                        }
+                        class = Some(own);
+                    }
+                }
+                _ => {}
+            }
+        }
+        budget.spend(2 * steps)?;
+        let sorted = targets.into_iter().map(|mut target| {
+            target.sort_unstable();
+            target.dedup();
+            target.into_boxed_slice()
+        });
+        Ok(sorted.collect())
     }
 }

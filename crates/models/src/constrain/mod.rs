@@ -4,18 +4,27 @@
 //! tokens that a state allows, which are remembered for each state. An end is allowed where the automaton accepts.
 
 mod automaton;
+mod keywords;
+mod oneof;
+mod pattern;
 mod schema;
+#[cfg(test)]
+mod schema_tests;
 
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
-use automaton::{Automaton, DEAD};
+use automaton::{Automaton, Budget, DEAD};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Masks that are remembered for an expression, and expressions that are.
-const MASKS: usize = 2048;
-const EXPRESSIONS: usize = 32;
+/// Bytes of masks that are remembered for an expression, and bytes of expressions that are, with their masks.
+const MASKS: usize = 1 << 20;
+const EXPRESSIONS: usize = 16 << 20;
+/// Expressions that are remembered to be refused, and bytes of an expression.
+const REFUSED: usize = 64;
+const LONGEST: usize = 1 << 20;
 
 /// Makes constraints for the tokens of one tokenizer.
 #[derive(Clone)]
@@ -26,7 +35,60 @@ pub struct Constrainer {
 struct Inner {
     tokenizer: Tokenizer,
     tokens: OnceLock<Tokens>,
-    known: Mutex<BTreeMap<String, Arc<Masked>>>,
+    known: Mutex<Known>,
+}
+
+/// Expressions that were asked for.
+#[derive(Default)]
+struct Known {
+    expressions: BTreeMap<String, Entry>,
+    bytes: usize,
+    /// Counts uses.
+    clock: u64,
+    /// Why schemas and expressions were refused, by their length and a hash: finding out may take long.
+    refused: BTreeMap<(usize, u64), String>,
+    hash: std::hash::RandomState,
+}
+
+struct Entry {
+    masked: Arc<Masked>,
+    bytes: usize,
+    used: u64,
+}
+
+impl Known {
+    fn find(&mut self, pattern: &str) -> Option<Arc<Masked>> {
+        self.clock += 1;
+        let clock = self.clock;
+        let entry = self.expressions.get_mut(pattern)?;
+        entry.used = clock;
+        Some(entry.masked.clone())
+    }
+
+    fn keep(&mut self, pattern: &str, masked: &Arc<Masked>) {
+        let bytes = pattern.len() + masked.automaton.bytes() + MASKS;
+        let new = Entry { masked: masked.clone(), bytes, used: self.clock };
+        self.bytes += bytes;
+        if let Some(old) = self.expressions.insert(pattern.to_string(), new) {
+            self.bytes -= old.bytes;
+        }
+        while self.bytes > EXPRESSIONS && self.expressions.len() > 1 {
+            let oldest = self.expressions.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| name.clone());
+            let entry = oldest.and_then(|name| self.expressions.remove(&name));
+            self.bytes -= entry.map_or(0, |entry| entry.bytes);
+        }
+    }
+
+    fn refused(&self, name: &str) -> Option<&String> {
+        self.refused.get(&(name.len(), self.hash.hash_one(name)))
+    }
+
+    fn refuse(&mut self, name: &str, reason: String) {
+        if self.refused.len() >= REFUSED {
+            self.refused.clear();
+        }
+        self.refused.insert((name.len(), self.hash.hash_one(name)), reason);
+    }
 }
 
 /// Bytes of tokens, and the tree of them.
@@ -58,8 +120,13 @@ pub struct Constraint {
 impl Constrainer {
     /// For this tokenizer; its tokens are looked at when the first constraint is made.
     pub fn new(tokenizer: &Tokenizer) -> Constrainer {
-        let inner = Inner { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::new(BTreeMap::new()) };
+        let inner = Inner { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::default() };
         Constrainer { inner: Arc::new(inner) }
+    }
+
+    /// Bytes of the longest token.
+    pub fn longest(&self) -> usize {
+        self.inner.tokens().bytes.iter().flatten().map(Vec::len).max().unwrap_or(1)
     }
 
     /// The bytes of a token.
@@ -67,36 +134,70 @@ impl Constrainer {
         self.inner.tokens().bytes.get(usize::try_from(id).ok()?)?.clone()
     }
 
-    /// Text that matches an expression as a whole.
+    /// Text that matches an expression as a whole. `\d`, `\w` and `\s` are the classes of ECMA-262.
     pub fn regex(&self, pattern: &str) -> Result<Constraint> {
-        let mut known = self.inner.known.lock().unwrap_or_else(|e| e.into_inner());
-        let masked = match known.get(pattern) {
-            Some(masked) => masked.clone(),
-            None => {
-                let automaton = Automaton::new(pattern).map_err(Error::Input)?;
-                if automaton.start() == DEAD {
-                    return Err(Error::Input(format!("no text matches `{}`", shortened(pattern))));
-                }
-                if known.len() >= EXPRESSIONS {
-                    known.clear();
-                }
-                let masked = Arc::new(Masked { automaton, masks: Mutex::new(BTreeMap::new()) });
-                known.insert(pattern.to_string(), masked.clone());
-                masked
-            }
-        };
-        let state = masked.automaton.start();
-        Ok(Constraint { maker: self.inner.clone(), masked, state })
+        if pattern.len() > LONGEST {
+            return Err(Error::Input(format!("the expression has over {LONGEST} bytes")));
+        }
+        self.remembered(pattern, |budget| pattern::with_classes(pattern).and_then(|text| self.made(&text, budget)))
     }
 
     /// A JSON value of this schema, in a compact form.
     pub fn json_schema(&self, schema: &Json) -> Result<Constraint> {
-        self.regex(&schema::expression(schema).map_err(Error::Input)?)
+        self.remembered(&format!("schema {schema}"), |budget| {
+            let expression = schema::expression(schema, budget)?;
+            self.made(&expression, budget)
+        })
     }
 
     /// A JSON object, a few levels deep.
     pub fn json_object(&self) -> Result<Constraint> {
         self.regex(&schema::any_object())
+    }
+
+    /// One of these texts.
+    pub fn choice(&self, texts: &[String]) -> Result<Constraint> {
+        let texts: Vec<String> = texts.iter().map(|text| regex_syntax::escape(text)).collect();
+        self.regex(&format!("(?:{})", texts.join("|")))
+    }
+
+    /// What was made for this before, or is made now. Others are not kept waiting meanwhile.
+    fn remembered(
+        &self,
+        name: &str,
+        make: impl FnOnce(&mut Budget) -> std::result::Result<Arc<Masked>, String>,
+    ) -> Result<Constraint> {
+        let lock = || self.inner.known.lock().unwrap_or_else(|e| e.into_inner());
+        let found = {
+            let mut known = lock();
+            if let Some(reason) = known.refused(name) {
+                return Err(Error::Input(reason.clone()));
+            }
+            known.find(name)
+        };
+        let masked = match found {
+            Some(masked) => masked,
+            None => match make(&mut Budget::new()) {
+                Ok(masked) => {
+                    lock().keep(name, &masked);
+                    masked
+                }
+                Err(reason) => {
+                    lock().refuse(name, reason.clone());
+                    return Err(Error::Input(reason));
+                }
+            },
+        };
+        let state = masked.automaton.start();
+        Ok(Constraint { maker: self.inner.clone(), masked, state })
+    }
+
+    fn made(&self, pattern: &str, budget: &mut Budget) -> std::result::Result<Arc<Masked>, String> {
+        let automaton = Automaton::new(pattern, budget)?;
+        if automaton.start() == DEAD {
+            return Err(format!("no text matches `{}`", shortened(pattern)));
+        }
+        Ok(Arc::new(Masked { automaton, masks: Mutex::new(BTreeMap::new()) }))
     }
 }
 
@@ -153,7 +254,7 @@ impl Constraint {
             }
         }
         let mask = Arc::new(mask);
-        if masks.len() >= MASKS {
+        if (masks.len() + 1) * 8 * mask.len() > MASKS {
             masks.clear();
         }
         masks.insert(self.state, mask.clone());

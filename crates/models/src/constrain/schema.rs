@@ -1,15 +1,22 @@
 //! JSON schemas as regular expressions: the part of them that is regular, in a compact form.
 //!
-//! Properties come in the order of the schema, with at most one space behind `,` and `:`. What is not understood is refused
-//! by name rather than ignored, save for annotations.
+//! Properties come in the order of the schema, with at most one space behind `,` and `:`. Every text that matches the expression is
+//! valid; not every valid value has one that matches. A keyword is enforced, says nothing about values, or is refused by name
+//! (`keywords.rs`); so is one that stands beside others that can't be enforced together with it.
 
-use super::automaton::Automaton;
+use super::automaton::{Automaton, Budget};
+use super::keywords::{self, Keyword};
+use super::oneof;
+use super::pattern;
 use serde_json::{Map, Value as Json};
 
 type Made = Result<String, String>;
+pub(super) type Fields = Map<String, Json>;
 
 /// References are followed this deep.
-const DEEPEST: usize = 12;
+pub(super) const DEEPEST: usize = 12;
+/// Bytes of an expression. Each level of a schema counts what it contains.
+const LONGEST: usize = 1 << 20;
 /// Integers of a range are listed up to this many.
 const LISTED: i64 = 1000;
 /// Elements of a list, or entries of a map, unless the schema says.
@@ -17,53 +24,23 @@ const MANY: u64 = 64;
 /// Levels of what has no schema.
 const LEVELS: usize = 2;
 
-const CHARACTER: &str = r#"(?:[^"\\\x00-\x1F\x7F]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))"#;
+/// A character, or an escape of one: not of a half of one.
+const CHARACTER: &str =
+    r#"(?:[^"\\\x00-\x1F\x7F]|\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})))"#;
 const INTEGER: &str = "(?:0|[1-9][0-9]{0,14})";
 const NUMBER: &str = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?";
 
-/// Fields that say something about a value, or nothing that matters here.
-const KNOWN: &[&str] = &[
-    "type",
-    "enum",
-    "const",
-    "$ref",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "minItems",
-    "maxItems",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "format",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "$defs",
-    "definitions",
-    "title",
-    "description",
-    "default",
-    "examples",
-    "$schema",
-    "$id",
-    "$comment",
-    "strict",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "uniqueItems",
-    "nullable",
+/// Keywords of one type of values. To values of other types they say nothing.
+const OF_TYPE: [(&str, &[&str]); 4] = [
+    ("string", &["pattern", "format", "minLength", "maxLength"]),
+    ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
+    ("array", &["items", "minItems", "maxItems"]),
+    ("object", &["properties", "required", "additionalProperties"]),
 ];
 
 /// The expression of a schema.
-pub(super) fn expression(schema: &Json) -> Made {
-    of(schema, schema, 0)
+pub(super) fn expression(schema: &Json, budget: &mut Budget) -> Made {
+    Maker { root: schema, budget, left: LONGEST }.of(schema, 0)
 }
 
 /// Some object.
@@ -94,57 +71,246 @@ fn any(levels: usize) -> String {
     format!(r"(?:{plain}|\[(?:{inner}(?:, ?{inner})*)?\]|{})", object_of(&inner))
 }
 
-fn of(schema: &Json, root: &Json, depth: usize) -> Made {
-    if depth > DEEPEST {
-        return Err("the schema refers to itself, or is nested too deeply: only so much is regular".into());
-    }
-    let fields = match schema {
-        Json::Bool(true) => return Ok(any(LEVELS)),
-        Json::Object(fields) => fields,
-        other => return Err(format!("a schema must be an object, got `{other}`")),
-    };
-    if let Some(unknown) = fields.keys().find(|key| !KNOWN.contains(&key.as_str())) {
-        return Err(format!("the schema's `{unknown}` is not supported"));
-    }
-    let made = whole(fields, root, depth)?;
-    Ok(match fields.get("nullable") {
-        Some(Json::Bool(true)) => format!("(?:{made}|null)"),
-        _ => made,
-    })
+struct Maker<'a> {
+    root: &'a Json,
+    budget: &'a mut Budget,
+    /// Bytes that the expression may still have.
+    left: usize,
 }
 
-fn whole(fields: &Map<String, Json>, root: &Json, depth: usize) -> Made {
-    if let Some(reference) = fields.get("$ref") {
-        let path = reference.as_str().and_then(|path| path.strip_prefix('#'));
-        let found = path.and_then(|path| root.pointer(path));
-        return of(found.ok_or_else(|| format!("`$ref` {reference} is not in the schema"))?, root, depth + 1);
-    }
-    if let Some(value) = fields.get("const") {
-        return Ok(literal(value));
-    }
-    if let Some(values) = fields.get("enum") {
-        let values = values.as_array().filter(|values| !values.is_empty()).ok_or("`enum` must be a list of values")?;
-        return Ok(either(values.iter().map(literal)));
-    }
-    for name in ["anyOf", "oneOf", "allOf"] {
-        let Some(list) = fields.get(name) else { continue };
-        let list = list.as_array().filter(|list| !list.is_empty()).ok_or_else(|| format!("`{name}` must be a list"))?;
-        if name == "allOf" && list.len() > 1 {
-            return Err("`allOf` of several schemas is not supported: write them as one".into());
+impl Maker<'_> {
+    fn of(&mut self, schema: &Json, depth: usize) -> Made {
+        if depth > DEEPEST {
+            return Err("the schema refers to itself, or is nested too deeply: only so much is regular".into());
         }
-        let parts = list.iter().map(|part| of(part, root, depth + 1)).collect::<Result<Vec<_>, _>>()?;
-        return Ok(either(parts.into_iter()));
+        let made = match schema {
+            Json::Bool(true) => any(LEVELS),
+            Json::Bool(false) => return Err("the schema `false` has no value".into()),
+            Json::Object(fields) => {
+                check(fields, depth)?;
+                let made = self.whole(fields, depth)?;
+                match fields.get("nullable") {
+                    None | Some(Json::Bool(false)) => made,
+                    Some(Json::Bool(true)) => format!("(?:{made}|null)"),
+                    Some(_) => return Err("`nullable` must be true or false".into()),
+                }
+            }
+            other => return Err(format!("a schema must be an object, got `{}`", super::shortened(&other.to_string()))),
+        };
+        self.left = self.left.checked_sub(made.len() + 1).ok_or_else(|| {
+            format!("the schema is too large: as an expression it has more than {LONGEST} bytes; use fewer optional properties, references and values without a type")
+        })?;
+        Ok(made)
     }
+
+    fn whole(&mut self, fields: &Fields, depth: usize) -> Made {
+        if let Some(reference) = fields.get("$ref") {
+            beside(fields, "$ref", &[])?;
+            let found = resolved(reference, self.root)?;
+            return self.of(found, depth + 1);
+        }
+        if fields.contains_key("const") || fields.contains_key("enum") {
+            let name = if fields.contains_key("const") { "const" } else { "enum" };
+            beside(fields, name, &["enum", "type"])?;
+            let values = values(fields)?;
+            return Ok(either(values.into_iter().map(literal)));
+        }
+        for name in ["anyOf", "oneOf", "allOf"] {
+            let Some(list) = fields.get(name) else { continue };
+            beside(fields, name, &["type"])?;
+            let list =
+                list.as_array().filter(|list| !list.is_empty()).ok_or_else(|| format!("`{name}` must be a list"))?;
+            if name == "allOf" && list.len() > 1 {
+                return Err("`allOf` of several schemas is not supported: write them as one".into());
+            }
+            if name == "oneOf" {
+                oneof::check(list, self.root)?;
+            }
+            let parts = list.iter().map(|part| match with_type(part, fields.get("type"))? {
+                Some(part) => self.of(&part, depth + 1),
+                None => self.of(part, depth + 1),
+            });
+            return Ok(either(parts.collect::<Result<Vec<_>, _>>()?.into_iter()));
+        }
+        let kinds: Vec<&str> = match fields.get("type") {
+            Some(Json::String(kind)) => vec![kind],
+            Some(Json::Array(kinds)) if !kinds.is_empty() => {
+                kinds.iter().map(|kind| kind.as_str().unwrap_or("")).collect()
+            }
+            None => {
+                let named = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
+                OF_TYPE.iter().filter(|(_, names)| named(names)).map(|(kind, _)| *kind).collect()
+            }
+            Some(other) => return Err(format!("`type` {other} is not known")),
+        };
+        match &kinds[..] {
+            [] => Ok(any(LEVELS)),
+            [kind] => self.typed(kind, fields, depth),
+            _ => {
+                let kinds = kinds.iter().map(|kind| self.typed(kind, fields, depth));
+                Ok(either(kinds.collect::<Result<Vec<_>, _>>()?.into_iter()))
+            }
+        }
+    }
+
+    fn typed(&mut self, kind: &str, fields: &Fields, depth: usize) -> Made {
+        match kind {
+            "string" => string(fields, self.budget),
+            "integer" => integer(fields),
+            "number" => number(fields),
+            "boolean" => Ok("(?:true|false)".into()),
+            "null" => Ok("null".into()),
+            "array" => {
+                let item = match fields.get("items") {
+                    Some(items) => self.of(items, depth + 1)?,
+                    None => any(LEVELS - 1),
+                };
+                let least = size(fields, "minItems")?.unwrap_or(0);
+                let most = size(fields, "maxItems")?.unwrap_or(MANY.max(least));
+                list(&item, least, most)
+            }
+            "object" => self.object(fields, depth),
+            other => Err(format!("`type` {other} is not known")),
+        }
+    }
+
+    fn object(&mut self, fields: &Fields, depth: usize) -> Made {
+        let required: Vec<&str> = match fields.get("required") {
+            None => Vec::new(),
+            Some(list) => {
+                let names = list.as_array().map(|list| list.iter().map(Json::as_str).collect::<Option<Vec<_>>>());
+                names.flatten().ok_or("`required` must be a list of names")?
+            }
+        };
+        let empty = Map::new();
+        let properties = match fields.get("properties") {
+            None => &empty,
+            Some(map) => map.as_object().ok_or("`properties` must be an object")?,
+        };
+        if let Some(missing) = required.iter().find(|name| !properties.contains_key(**name)) {
+            return Err(format!("`required` names `{missing}`, which `properties` does not have"));
+        }
+        if properties.is_empty() {
+            let value = match fields.get("additionalProperties") {
+                Some(Json::Bool(false)) => return Ok(r"\{\}".into()),
+                Some(schema @ Json::Object(_)) => self.of(schema, depth + 1)?,
+                None | Some(Json::Bool(true)) => any(LEVELS - 1),
+                Some(_) => return Err("`additionalProperties` must be a schema".into()),
+            };
+            return Ok(object_of(&value));
+        }
+        // What follows where something came before, and where nothing did; from the last property to the first.
+        let (mut after, mut first): (String, Option<String>) = (String::new(), Some(String::new()));
+        for (name, schema) in properties.iter().rev() {
+            let pair = format!("{}: ?{}", literal(&Json::from(name.as_str())), self.of(schema, depth + 1)?);
+            let optional = !required.contains(&name.as_str());
+            first = Some(match (optional, &first) {
+                (true, Some(rest)) => format!("(?:{pair}{after}|{rest})"),
+                _ => format!("{pair}{after}"),
+            });
+            after = match optional {
+                true => format!("(?:, ?{pair})?{after}"),
+                false => format!(", ?{pair}{after}"),
+            };
+            // Each optional property has all that follow it once more.
+            if after.len() + first.as_ref().map_or(0, String::len) > self.left {
+                return Err(format!(
+                    "the schema is too large: an object of {} properties is an expression of more than {} bytes; make more of them required",
+                    properties.len(),
+                    self.left
+                ));
+            }
+        }
+        Ok(format!(r"\{{{}\}}", first.unwrap_or_default()))
+    }
+}
+
+/// Every keyword must be one that is enforced, or that says nothing.
+fn check(fields: &Fields, depth: usize) -> Result<(), String> {
+    for (name, value) in fields {
+        match keywords::of(name) {
+            None => return Err(format!("the schema's `{}` is not supported", super::shortened(name))),
+            Some(Keyword::Refused(harmless)) if harmless.is_none_or(|text| value.to_string() != text) => {
+                return Err(format!("the schema's `{name}` is not supported: leave it out"));
+            }
+            _ => {}
+        }
+    }
+    if depth > 0 && fields.contains_key("$id") {
+        return Err("an `$id` inside of the schema is not supported: references would start from it".into());
+    }
+    Ok(())
+}
+
+/// Nothing that is enforced may stand beside `name`, except `others`.
+fn beside(fields: &Fields, name: &str, others: &[&str]) -> Result<(), String> {
+    let allowed = |own: &str| own == name || own == "nullable" || others.contains(&own);
+    match fields.keys().find(|own| !allowed(own) && keywords::of(own) == Some(Keyword::Enforced)) {
+        Some(other) => Err(format!("`{other}` beside `{name}` is not supported: write both as one schema")),
+        None => Ok(()),
+    }
+}
+
+/// What a reference means.
+pub(super) fn resolved<'a>(reference: &Json, root: &'a Json) -> Result<&'a Json, String> {
+    let path = reference.as_str().and_then(|path| path.strip_prefix('#'));
+    let found = path.and_then(|path| root.pointer(path));
+    found.ok_or_else(|| format!("`$ref` {reference} is not in the schema"))
+}
+
+/// The values of `const` and `enum` that have the `type` beside them.
+pub(super) fn values(fields: &Fields) -> Result<Vec<&Json>, String> {
+    let listed = match fields.get("enum") {
+        None => None,
+        Some(Json::Array(values)) if !values.is_empty() => Some(values),
+        Some(_) => return Err("`enum` must be a list of values".into()),
+    };
+    let mut values: Vec<&Json> = match (fields.get("const"), listed) {
+        (Some(value), None) => vec![value],
+        (Some(value), Some(listed)) => listed.iter().filter(|own| *own == value).collect(),
+        (None, listed) => listed.into_iter().flatten().collect(),
+    };
     match fields.get("type") {
-        Some(Json::String(kind)) => typed(kind, fields, root, depth),
-        Some(Json::Array(kinds)) if !kinds.is_empty() => {
-            let kinds = kinds.iter().map(|kind| typed(kind.as_str().unwrap_or(""), fields, root, depth));
-            Ok(either(kinds.collect::<Result<Vec<_>, _>>()?.into_iter()))
+        None => {}
+        Some(Json::String(kind)) => values.retain(|value| has_type(value, kind)),
+        Some(Json::Array(kinds)) => {
+            values.retain(|value| kinds.iter().any(|kind| kind.as_str().is_some_and(|kind| has_type(value, kind))));
         }
-        None if fields.contains_key("properties") => typed("object", fields, root, depth),
-        None if fields.contains_key("items") => typed("array", fields, root, depth),
-        None => Ok(any(LEVELS)),
-        Some(other) => Err(format!("`type` {other} is not known")),
+        Some(other) => return Err(format!("`type` {other} is not known")),
+    }
+    match values.is_empty() {
+        true => Err("no value of `enum` or `const` has what stands beside it".into()),
+        false => Ok(values),
+    }
+}
+
+fn has_type(value: &Json, kind: &str) -> bool {
+    match kind {
+        "string" => value.is_string(),
+        "integer" => value.as_f64().is_some_and(|x| x.fract() == 0.0),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => false,
+    }
+}
+
+/// A schema of a list with the `type` that stands beside the list, if it does not say so itself.
+fn with_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String> {
+    let Some(kind) = kind else { return Ok(None) };
+    let Some(fields) = part.as_object() else {
+        return Err("`type` beside a list of schemas that are no objects is not supported".into());
+    };
+    match fields.get("type") {
+        Some(own) if own == kind => Ok(None),
+        None if !["$ref", "anyOf", "oneOf", "allOf"].iter().any(|name| fields.contains_key(*name)) => {
+            let mut fields = fields.clone();
+            fields.insert("type".into(), kind.clone());
+            Ok(Some(Json::Object(fields)))
+        }
+        _ => Err("`type` beside a list of schemas that have another `type` is not supported: leave it out".into()),
     }
 }
 
@@ -156,43 +322,13 @@ fn literal(value: &Json) -> String {
     regex_syntax::escape(&value.to_string())
 }
 
-fn size(fields: &Map<String, Json>, name: &str) -> Result<Option<u64>, String> {
+fn size(fields: &Fields, name: &str) -> Result<Option<u64>, String> {
     match fields.get(name) {
         None => Ok(None),
         Some(n) => match n.as_u64().filter(|n| *n <= 10_000) {
             Some(n) => Ok(Some(n)),
             None => Err(format!("`{name}` must be a whole number up to 10000")),
         },
-    }
-}
-
-fn typed(kind: &str, fields: &Map<String, Json>, root: &Json, depth: usize) -> Made {
-    match kind {
-        "string" => string(fields),
-        "integer" => integer(fields),
-        "number" => {
-            for name in ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] {
-                let zero = name == "minimum" && fields.get(name).and_then(Json::as_f64) == Some(0.0);
-                if fields.contains_key(name) && !zero {
-                    return Err(format!("`{name}` of a number is not regular: only `minimum: 0` is"));
-                }
-            }
-            let signed = !fields.contains_key("minimum");
-            Ok(if signed { NUMBER.into() } else { NUMBER.trim_start_matches("-?").into() })
-        }
-        "boolean" => Ok("(?:true|false)".into()),
-        "null" => Ok("null".into()),
-        "array" => {
-            let item = match fields.get("items") {
-                Some(items) => of(items, root, depth + 1)?,
-                None => any(LEVELS - 1),
-            };
-            let least = size(fields, "minItems")?.unwrap_or(0);
-            let most = size(fields, "maxItems")?.unwrap_or(MANY.max(least));
-            list(&item, least, most)
-        }
-        "object" => object(fields, root, depth),
-        other => Err(format!("`type` {other} is not known")),
     }
 }
 
@@ -215,31 +351,39 @@ fn list(item: &str, least: u64, most: u64) -> Made {
     })
 }
 
-fn string(fields: &Map<String, Json>) -> Made {
+fn string(fields: &Fields, budget: &mut Budget) -> Made {
+    for (name, others) in
+        [("pattern", &["format", "minLength", "maxLength"][..]), ("format", &["minLength", "maxLength"])]
+    {
+        if let (true, Some(other)) = (fields.contains_key(name), others.iter().find(|own| fields.contains_key(**own))) {
+            return Err(format!("`{other}` beside `{name}` is not supported: write it as one `pattern`"));
+        }
+    }
     if let Some(pattern) = fields.get("pattern") {
         let pattern = pattern.as_str().ok_or("`pattern` must be a text")?;
+        let shown = super::shortened(pattern);
         let inner = match (pattern.strip_prefix('^'), pattern.ends_with('$') && !pattern.ends_with("\\$")) {
-            (Some(rest), true) => rest[..rest.len() - 1].to_string(),
-            _ => return Err(format!("`pattern` {pattern}: write it from ^ to $")),
+            (Some(rest), true) if !rest.is_empty() => pattern::in_string(&rest[..rest.len() - 1])?,
+            _ => return Err(format!("`pattern` {shown}: write it from ^ to $")),
         };
         // In JSON these would have to be escaped.
         let special = || (0..0x20u8).chain([b'"', b'\\', 0x7F]);
-        if Automaton::new(&inner)?.has(special()) {
-            return Err(format!(
-                "`pattern` {pattern} matches quotes, backslashes or control characters: leave them out"
-            ));
+        if Automaton::new(&inner, budget)?.has(special()) {
+            return Err(format!("`pattern` {shown} needs quotes, backslashes or control characters: leave them out"));
         }
         return Ok(format!("\"(?:{inner})\""));
     }
-    let date = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])";
-    let time = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-][0-2][0-9]:[0-5][0-9])";
-    match fields.get("format").and_then(Json::as_str) {
-        Some("date") => return Ok(format!("\"{date}\"")),
-        Some("time") => return Ok(format!("\"{time}\"")),
-        Some("date-time") => return Ok(format!("\"{date}T{time}\"")),
-        Some("uuid") => return Ok("\"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\"".into()),
-        Some(other) => return Err(format!("`format` {other} is not supported: give a `pattern`")),
-        None => {}
+    if let Some(format) = fields.get("format") {
+        let date = "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))";
+        let hour = "(?:[01][0-9]|2[0-3])";
+        let time = format!(r"{hour}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{hour}:[0-5][0-9])");
+        return match format.as_str() {
+            Some("date") => Ok(format!("\"{date}\"")),
+            Some("time") => Ok(format!("\"{time}\"")),
+            Some("date-time") => Ok(format!("\"{date}T{time}\"")),
+            Some("uuid") => Ok("\"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\"".into()),
+            _ => Err(format!("`format` {format} is not supported: give a `pattern`")),
+        };
     }
     let (least, most) = (size(fields, "minLength")?.unwrap_or(0), size(fields, "maxLength")?);
     if most.is_some_and(|most| most < least) {
@@ -248,15 +392,30 @@ fn string(fields: &Map<String, Json>) -> Made {
     Ok(text_of(least, most))
 }
 
-fn integer(fields: &Map<String, Json>) -> Made {
-    let bound = |name: &str, exclusive: &str, by: i64| -> Result<Option<i64>, String> {
-        let read = |name: &str| match fields.get(name) {
-            None => Ok(None),
-            Some(n) => n.as_i64().map(Some).ok_or_else(|| format!("`{name}` must be a whole number")),
-        };
-        Ok(read(name)?.or(read(exclusive)?.map(|n| n.saturating_add(by))))
+fn number(fields: &Fields) -> Made {
+    for name in OF_TYPE[1].1 {
+        let zero = *name == "minimum" && fields.get(*name).and_then(Json::as_f64) == Some(0.0);
+        if fields.contains_key(*name) && !zero {
+            return Err(format!("`{name}` of a number is not regular: only `minimum: 0` is"));
+        }
+    }
+    let signed = !fields.contains_key("minimum");
+    Ok(if signed { NUMBER.into() } else { NUMBER.trim_start_matches("-?").into() })
+}
+
+fn integer(fields: &Fields) -> Made {
+    let read = |name: &str, by: i64| match fields.get(name) {
+        None => Ok(None),
+        Some(n) => {
+            n.as_i64().map(|n| Some(n.saturating_add(by))).ok_or_else(|| format!("`{name}` must be a whole number"))
+        }
     };
-    let (least, most) = (bound("minimum", "exclusiveMinimum", 1)?, bound("maximum", "exclusiveMaximum", -1)?);
+    // Both of them hold where both are given; `None` is below every number.
+    let least = read("minimum", 0)?.max(read("exclusiveMinimum", 1)?);
+    let most = match (read("maximum", 0)?, read("exclusiveMaximum", -1)?) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
     match (least, most) {
         (None, None) => Ok(format!("-?{INTEGER}")),
         (Some(0), None) => Ok(INTEGER.into()),
@@ -266,45 +425,4 @@ fn integer(fields: &Map<String, Json>) -> Made {
         }
         _ => Err(format!("bounds of an integer must be 0 or 1 from below, or at most {LISTED} apart")),
     }
-}
-
-fn object(fields: &Map<String, Json>, root: &Json, depth: usize) -> Made {
-    let required: Vec<&str> = match fields.get("required") {
-        None => Vec::new(),
-        Some(list) => {
-            let names = list.as_array().map(|list| list.iter().map(Json::as_str).collect::<Option<Vec<_>>>());
-            names.flatten().ok_or("`required` must be a list of names")?
-        }
-    };
-    let empty = Map::new();
-    let properties = match fields.get("properties") {
-        None => &empty,
-        Some(map) => map.as_object().ok_or("`properties` must be an object")?,
-    };
-    if let Some(missing) = required.iter().find(|name| !properties.contains_key(**name)) {
-        return Err(format!("`required` names `{missing}`, which `properties` does not have"));
-    }
-    if properties.is_empty() {
-        let value = match fields.get("additionalProperties") {
-            Some(Json::Bool(false)) => return Ok(r"\{\}".into()),
-            Some(schema @ Json::Object(_)) => of(schema, root, depth + 1)?,
-            _ => any(LEVELS - 1),
-        };
-        return Ok(object_of(&value));
-    }
-    // What follows where something came before, and where nothing did; from the last property to the first.
-    let (mut after, mut first): (String, Option<String>) = (String::new(), Some(String::new()));
-    for (name, schema) in properties.iter().rev() {
-        let pair = format!("{}: ?{}", literal(&Json::from(name.as_str())), of(schema, root, depth + 1)?);
-        let optional = !required.contains(&name.as_str());
-        first = Some(match (optional, &first) {
-            (true, Some(rest)) => format!("(?:{pair}{after}|{rest})"),
-            _ => format!("{pair}{after}"),
-        });
-        after = match optional {
-            true => format!("(?:, ?{pair})?{after}"),
-            false => format!(", ?{pair}{after}"),
-        };
-    }
-    Ok(format!(r"\{{{}\}}", first.unwrap_or_default()))
 }

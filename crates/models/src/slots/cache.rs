@@ -71,3 +71,16 @@ pub(super) fn copy(layouts: &[Layout], from: (&[Buffer], usize), to: (&[Buffer],
     }
     Ok(())
 }
+
+/// The first positions of an entry, by cache.
+pub(super) fn read(layouts: &[Layout], from: &[Buffer], row: usize, length: usize) -> Result<Vec<Vec<u8>>> {
+    layouts.iter().zip(from).map(|(layout, cache)| layout.read(cache, row, 0..length)).collect()
+}
+
+/// Writes what [`read`] gave.
+pub(super) fn write(layouts: &[Layout], to: &[Buffer], row: usize, length: usize, bytes: &[Vec<u8>]) -> Result<()> {
+    for ((layout, cache), bytes) in layouts.iter().zip(to).zip(bytes) {
+        layout.write(cache, row, 0..length, bytes)?;
+    }
+    Ok(())
+}

@@ -61,6 +61,17 @@ struct Prompt {
     ids: Vec<i32>,
     done: usize,
     adapter: i32,
+    /// Sums of the states so far, where these are asked for and not the next id.
+    states: Option<Vec<f64>>,
+}
+
+/// A row, or a prompt that is being run, with what the caches have of it: it makes place for another and goes on later, with the
+/// same bits.
+pub struct Aside {
+    row: Row,
+    prompt: Option<Prompt>,
+    /// By cache.
+    bytes: Vec<Vec<u8>>,
 }
 
 /// Sequences that grow together.
@@ -222,8 +233,67 @@ impl Slots {
         let adapter = adapter as i32;
         self.forget_states()?;
         let done = self.prefixes.restore(adapter, prompt, self.sizes.part, &self.layouts, &self.own)?;
-        self.prompt = Some(Prompt { ids: prompt.to_vec(), done, adapter });
+        self.prompt = Some(Prompt { ids: prompt.to_vec(), done, adapter, states: None });
         Ok(done)
+    }
+
+    /// Begins a text whose embedding [`Slots::advance`] gives after its last part.
+    pub fn begin_embedding(&mut self, ids: &[i32], adapter: usize) -> Result<()> {
+        self.check(ids, adapter)?;
+        if let Some(why) = &self.source().model.pooling.refused {
+            return Err(Error::Input(why.clone()));
+        }
+        if self.hidden.is_none() {
+            self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
+        }
+        if matches!(self.hidden, Some(None)) {
+            return Err(Error::Input(
+                "this model's result is no product of states with a table: there is nothing to embed".into(),
+            ));
+        }
+        if self.layouts.iter().any(|layout| layout.positions.is_none()) {
+            return Err(Error::Input("a model that keeps a state gives no embeddings here".into()));
+        }
+        self.prompt = Some(Prompt { ids: ids.to_vec(), done: 0, adapter: adapter as i32, states: Some(Vec::new()) });
+        Ok(())
+    }
+
+    /// How many ids of the prompt at hand are done.
+    pub fn done(&self) -> usize {
+        self.prompt.as_ref().map_or(0, |prompt| prompt.done)
+    }
+
+    /// Puts the prompt at hand aside.
+    pub fn set_aside(&mut self) -> Result<Aside> {
+        let Some(prompt) = self.prompt.take() else {
+            return Err(Error::Input("no prompt was begun".into()));
+        };
+        let bytes = cache::read(&self.layouts, &self.own, 0, prompt.done)?;
+        Ok(Aside { row: Row { length: prompt.done, adapter: prompt.adapter }, prompt: Some(prompt), bytes })
+    }
+
+    /// Takes a row out of the batch; the last row, if it is another, has its number then.
+    pub fn suspend(&mut self, row: usize) -> Result<Aside> {
+        let Some(&own) = self.rows.get(row) else { return Err(Error::Input(format!("no row {row}"))) };
+        let bytes = cache::read(&self.layouts, &self.caches, row, own.length)?;
+        self.leave(row)?;
+        Ok(Aside { row: own, prompt: None, bytes })
+    }
+
+    /// Goes on with what was put aside: a prompt is at hand again, a row is the last one.
+    pub fn resume(&mut self, aside: Aside) -> Result<()> {
+        let length = aside.row.length;
+        if aside.prompt.is_some() {
+            cache::write(&self.layouts, &self.own, 0, length, &aside.bytes)?;
+            self.prompt = aside.prompt;
+            return Ok(());
+        }
+        if !self.has_room() {
+            return Err(Error::Input(format!("all {} rows are taken", self.sizes.rows)));
+        }
+        cache::write(&self.layouts, &self.caches, self.rows.len(), length, &aside.bytes)?;
+        self.rows.push(aside.row);
+        Ok(())
     }
 
     /// What is wrong with a prompt.
@@ -257,6 +327,9 @@ impl Slots {
         let Some(mut prompt) = self.prompt.take() else {
             return Err(Error::Input("no prompt was begun".into()));
         };
+        if let Some(states) = prompt.states.take() {
+            return self.advance_embedding(prompt, states);
+        }
         let part = self.sizes.part;
         let left = prompt.ids.len() - prompt.done;
         // Positions behind the last are overwritten before anybody looks at them; a state would remember them.
@@ -386,43 +459,41 @@ impl Slots {
     /// The embedding of ids: the states that the head would score, pooled as the model's directory says; the mean of length 1 where
     /// it says nothing.
     pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
-        self.check(ids, adapter)?;
         if self.prompt.is_some() {
             return Err(Error::Input("a prompt is being run".into()));
         }
-        let pooling = self.source().model.pooling.clone();
-        if let Some(why) = pooling.refused {
-            return Err(Error::Input(why));
+        self.begin_embedding(ids, adapter)?;
+        loop {
+            if let Some(vector) = self.advance()? {
+                return Ok(vector);
+            }
         }
-        if self.hidden.is_none() {
-            self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
-        }
-        let pads = self.layouts.iter().all(|layout| layout.positions.is_some());
-        self.forget_states()?;
+    }
+
+    /// Runs the next part of a text that is embedded.
+    fn advance_embedding(&mut self, mut prompt: Prompt, mut sums: Vec<f64>) -> Result<Option<Vec<f32>>> {
         let part = self.sizes.part;
-        let Some(Some(program)) = &mut self.hidden else {
-            return Err(Error::Input(
-                "this model's result is no product of states with a table: there is nothing to embed".into(),
-            ));
-        };
-        if !pads {
-            return Err(Error::Input("a model that keeps a state gives no embeddings here".into()));
+        let capacity = self.capacity();
+        let pooling = self.source().model.pooling.clone();
+        let Some(Some(program)) = &mut self.hidden else { return Err(Error::Input("no program".into())) };
+        let (ids, done) = (&prompt.ids, prompt.done);
+        // The last part may begin earlier, so that it fits: positions are written again with what they have.
+        let start = done.min(capacity - part);
+        let real = (ids.len() - start).min(part);
+        let mut here = ids[start..start + real].to_vec();
+        here.resize(part, ids[ids.len() - 1]);
+        program.run(&here, &[start as i32], &[prompt.adapter], None, &*self.backend)?;
+        let (states, width) = program.result()?;
+        for (n, row) in states.chunks_exact(width.max(1)).take(real).enumerate().skip(done - start) {
+            pooling.add(&mut sums, row, start + n, ids.len());
         }
-        let (mut all, mut columns): (Vec<f32>, usize) = (Vec::new(), 1);
-        let mut done = 0;
-        while done < ids.len() {
-            // The last part may begin earlier, so that it fits: positions are written again with what they have.
-            let start = done.min(self.sizes.context.next_multiple_of(2) - part);
-            let real = (ids.len() - start).min(part);
-            let mut here = ids[start..start + real].to_vec();
-            here.resize(part, ids[ids.len() - 1]);
-            program.run(&here, &[start as i32], &[adapter as i32], None, &*self.backend)?;
-            let (states, width) = program.result()?;
-            columns = width.max(1);
-            all.extend_from_slice(&states[(done - start) * width..real * width]);
-            done = start + real;
+        prompt.done = start + real;
+        if prompt.done < prompt.ids.len() {
+            prompt.states = Some(sums);
+            self.prompt = Some(prompt);
+            return Ok(None);
         }
-        Ok(pooling.pool(all.chunks_exact(columns)))
+        Ok(Some(pooling.finish(&sums, prompt.ids.len())))
     }
 }
 

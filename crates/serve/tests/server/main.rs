@@ -1,4 +1,5 @@
 //! A server, asked by a small client.
 
 mod client;
+mod fields;
 mod requests;

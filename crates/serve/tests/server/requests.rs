@@ -166,8 +166,14 @@ fn answers_begin_with_their_prompt_if_asked_to() {
     for (i, before) in ["x", "x", "Zoë", "Zoë"].iter().enumerate() {
         assert!(answer["choices"][i]["text"].as_str().is_some_and(|text| text.starts_with(before)), "{answer}");
     }
-    let chat = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "hi" }], "echo": true });
-    assert_eq!(client.post("/v1/chat/completions", &chat).json()["error"]["param"], "echo");
+    // In a chat the last message is repeated, where it is one of the assistant.
+    for (role, before) in [("assistant", "hi"), ("user", "")] {
+        let mut chat = json!({ "model": "tiny", "messages": [{ "role": role, "content": "hi" }], "max_tokens": 3, "temperature": 0, "ignore_eos": true });
+        let plain = client.post("/v1/chat/completions", &chat).json()["choices"][0]["message"]["content"].clone();
+        chat["echo"] = true.into();
+        let echoed = client.post("/v1/chat/completions", &chat).json()["choices"][0]["message"]["content"].clone();
+        assert_eq!(echoed.as_str(), plain.as_str().map(|text| format!("{before}{text}")).as_deref());
+    }
 }
 
 #[test]
@@ -288,7 +294,9 @@ fn bad_requests_are_refused_with_a_reason() {
     }
     // What announces too much is not read; what is no HTTP is turned away.
     let mut stream = client.connect();
-    stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+        .expect("sent");
     assert_eq!(read(&mut std::io::BufReader::new(stream)).status, 413);
     let mut stream = client.connect();
     stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n").expect("sent");
@@ -305,7 +313,7 @@ fn slow_clients_are_cut_off() {
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     // A body that never comes.
     let mut stream = client.connect();
-    stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{").expect("sent");
+    stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{").expect("sent");
     let begun = Instant::now();
     assert_eq!(read(&mut std::io::BufReader::new(stream)).status, 408);
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -405,12 +413,16 @@ fn the_grace_ends() {
 #[test]
 fn a_key_can_be_asked_for() {
     let folder = model();
-    let limits = Limits { key: Some("secret".into()), ..Limits::default() };
+    let limits = Limits { keys: vec!["secret".into()], key_for_metrics: true, ..Limits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     let ask = |header: &str| read(&mut client.send("GET", "/v1/models", header, "")).status;
     assert_eq!(ask(""), 401);
     assert_eq!(ask("Authorization: Bearer secre\r\n"), 401);
-    assert_eq!(ask("Authorization: Bearer secret\r\n"), 200);
+    for scheme in ["Bearer", "bearer", "BEARER"] {
+        assert_eq!(ask(&format!("Authorization: {scheme} secret\r\n")), 200, "{scheme}");
+    }
+    assert_eq!(client.get("/metrics").status, 401);
+    assert_eq!(read(&mut client.send("GET", "/metrics", "authorization: bearer secret\r\n", "")).status, 200);
 }
 
 /// Beginnings that were run before are not run again, and change nothing.
@@ -423,4 +435,91 @@ fn shared_beginnings_are_reused() {
     assert_eq!(client.metric("loom_tokens_reused_total"), 0);
     assert_eq!(client.complete(&long, 20), first);
     assert!(client.metric("loom_tokens_reused_total") > 0);
+}
+
+/// One client has all rows, and a long prompt waits: another comes in between, and both get what they get alone.
+#[test]
+fn what_makes_place_goes_on_with_the_same_bits() {
+    let folder = model();
+    let limits = Limits { keys: vec!["many".into(), "few".into()], ..Limits::default() };
+    let (_running, client) = start(&folder, Choices { rows: 2, context: 512, limits, ..Choices::default() });
+    let post = move |key: &str, path: &str, body: &Json| {
+        let headers = format!("Authorization: Bearer {key}\r\n");
+        let answer = read(&mut client.send("POST", path, &headers, &body.to_string()));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    };
+    let long: Vec<i32> = (0..480).map(|i| 30 + i * 7 % 200).collect();
+    let several = json!({ "model": "tiny", "prompt": ["the cat", "the mat", "Zoë", "x", long], "max_tokens": 400, "temperature": 0, "ignore_eos": true });
+    let texts = json!({ "model": "tiny", "input": [long, long[..300], long[..470]] });
+    let short =
+        json!({ "model": "tiny", "prompt": "the cat sat", "max_tokens": 5, "temperature": 0, "ignore_eos": true });
+    let alone = [
+        post("many", "/v1/completions", &several)["choices"].clone(),
+        post("many", "/v1/embeddings", &texts)["data"].clone(),
+        post("few", "/v1/completions", &short)["choices"].clone(),
+    ];
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let busy: Vec<_> = [(several, "/v1/completions", "choices", 0), (texts, "/v1/embeddings", "data", 1)]
+        .into_iter()
+        .map(|(body, path, what, n)| {
+            let (expected, done) = (alone[n].clone(), done.clone());
+            std::thread::spawn(move || {
+                for _ in 0..3 {
+                    assert_eq!(post("many", path, &body)[what], expected);
+                }
+                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            })
+        })
+        .collect();
+    client.wait_for("loom_rows_running", 2);
+    let mut between = 0;
+    while done.load(std::sync::atomic::Ordering::Relaxed) < 2 {
+        assert_eq!(post("few", "/v1/completions", &short)["choices"], alone[2]);
+        between += 1;
+    }
+    busy.into_iter().for_each(|thread| thread.join().expect("a client failed"));
+    assert!(between >= 5, "{between} answers came in between");
+}
+
+/// What a request asks for at once must be possible, and one client leaves room for another.
+#[test]
+fn one_client_does_not_fill_the_queue() {
+    let folder = model();
+    let limits = Limits { keys: vec!["greedy".into(), "other".into()], ..Limits::default() };
+    let (_running, client) = start(&folder, Choices { rows: 1, queue: 64, context: 512, limits, ..Choices::default() });
+    let status = |key: &str, n: usize, prompts: usize| {
+        let body = json!({ "model": "tiny", "prompt": vec!["x"; prompts], "n": n, "max_tokens": 1 });
+        read(&mut client.send(
+            "POST",
+            "/v1/completions",
+            &format!("Authorization: Bearer {key}\r\n"),
+            &body.to_string(),
+        ))
+    };
+    let never = status("greedy", 16, 64);
+    assert!(never.status == 400 && never.body.contains("1024") && never.body.contains("32"), "{}", never.body);
+    let body = json!({ "model": "tiny", "prompt": vec!["x"; 30], "max_tokens": 300, "ignore_eos": true }).to_string();
+    let waiting = client.send("POST", "/v1/completions", "Authorization: Bearer greedy\r\n", &body);
+    client.wait_for("loom_rows_running", 1);
+    assert_eq!(status("greedy", 4, 4).status, 429);
+    assert_eq!(status("other", 1, 4).status, 200);
+    drop(waiting);
+    client.wait_for("loom_rows_running", 0);
+    client.wait_for("loom_requests_waiting", 0);
+}
+
+/// Connections that say nothing don't keep others out.
+#[test]
+fn idle_connections_make_place() {
+    let folder = model();
+    let limits = Limits { connections: 16, patience: Duration::from_secs(60), ..Limits::default() };
+    let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
+    let idle: Vec<_> = (0..16).map(|_| client.connect()).collect();
+    let begun = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(client.get("/health").status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    drop(idle);
 }

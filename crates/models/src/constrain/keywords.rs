@@ -1,0 +1,89 @@
+//! The keywords of JSON Schema 2020-12, and a few of its forerunners and of OpenAPI: which of them decide the output, which can't, and
+//! which are refused.
+
+/// What a keyword does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keyword {
+    /// The output has what it asks for.
+    Enforced,
+    /// It says nothing about values.
+    Annotation,
+    /// It would change the output: a schema with it is an error, save for this value, which asks for nothing.
+    Refused(Option<&'static str>),
+}
+
+use Keyword::{Annotation, Enforced, Refused};
+
+/// By name.
+pub(super) const KEYWORDS: &[(&str, Keyword)] = &[
+    ("$anchor", Annotation),
+    ("$comment", Annotation),
+    ("$defs", Annotation),
+    ("$dynamicAnchor", Annotation),
+    ("$dynamicRef", Refused(None)),
+    ("$id", Annotation),
+    ("$recursiveAnchor", Refused(Some("false"))),
+    ("$recursiveRef", Refused(None)),
+    ("$ref", Enforced),
+    ("$schema", Annotation),
+    ("$vocabulary", Annotation),
+    ("additionalItems", Refused(None)),
+    ("additionalProperties", Enforced),
+    ("allOf", Enforced),
+    ("anyOf", Enforced),
+    ("const", Enforced),
+    ("contains", Refused(None)),
+    ("contentEncoding", Annotation),
+    ("contentMediaType", Annotation),
+    ("contentSchema", Annotation),
+    ("default", Annotation),
+    ("definitions", Annotation),
+    ("dependencies", Refused(Some("{}"))),
+    ("dependentRequired", Refused(Some("{}"))),
+    ("dependentSchemas", Refused(Some("{}"))),
+    ("deprecated", Annotation),
+    ("description", Annotation),
+    ("else", Refused(None)),
+    ("enum", Enforced),
+    ("example", Annotation),
+    ("examples", Annotation),
+    ("exclusiveMaximum", Enforced),
+    ("exclusiveMinimum", Enforced),
+    ("format", Enforced),
+    ("if", Refused(None)),
+    ("items", Enforced),
+    ("maxContains", Refused(None)),
+    ("maxItems", Enforced),
+    ("maxLength", Enforced),
+    ("maxProperties", Refused(None)),
+    ("maximum", Enforced),
+    ("minContains", Refused(None)),
+    ("minItems", Enforced),
+    ("minLength", Enforced),
+    ("minProperties", Refused(Some("0"))),
+    ("minimum", Enforced),
+    ("multipleOf", Refused(None)),
+    ("not", Refused(None)),
+    ("nullable", Enforced),
+    ("oneOf", Enforced),
+    ("pattern", Enforced),
+    ("patternProperties", Refused(Some("{}"))),
+    ("prefixItems", Refused(Some("[]"))),
+    ("properties", Enforced),
+    ("propertyNames", Refused(Some("true"))),
+    ("readOnly", Annotation),
+    ("required", Enforced),
+    ("strict", Annotation),
+    ("then", Refused(None)),
+    ("title", Annotation),
+    ("type", Enforced),
+    ("unevaluatedItems", Refused(Some("true"))),
+    ("unevaluatedProperties", Refused(Some("true"))),
+    ("uniqueItems", Refused(Some("false"))),
+    ("writeOnly", Annotation),
+];
+
+/// What a keyword does; nothing is known of others.
+pub(super) fn of(name: &str) -> Option<Keyword> {
+    KEYWORDS.iter().find(|(own, _)| *own == name).map(|(_, keyword)| *keyword)
+}
