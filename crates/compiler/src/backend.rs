@@ -92,7 +92,8 @@ pub trait DeviceBuffer: Send + Sync {
     /// Size.
     fn bytes(&self) -> usize;
 
-    /// Copies from the host, starting at an offset. The caller has sole use of the range.
+    /// Copies from the host, starting at an offset. A device orders it after earlier uses of the buffer, or refuses it
+    /// ([`Error::InUse`]) while something else uses the buffer.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
 
     /// Copies to the host, starting at an offset; waits for the work that writes it.

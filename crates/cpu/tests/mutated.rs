@@ -57,7 +57,7 @@ fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
     for (name, graph) in all {
         match compile(&graph) {
             Ok(program) => compiled.push((name, program)),
-            // Debug builds verify what they compile.
+            // With `TENSORLOOM_VERIFY` it is verified at once.
             Err(e @ Error::Program(_)) => unproved.push(format!("{name}: {e}")),
             // A composite of several ranks, which this backend has no communicator for.
             Err(_) => {}
