@@ -52,6 +52,11 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
                 "edge" => PadMode::Edge,
                 "reflect" => PadMode::Reflect,
                 "symmetric" => PadMode::Symmetric,
+                "linear_ramp" => PadMode::LinearRamp(0.0.into()),
+                "maximum" => PadMode::Maximum,
+                "minimum" => PadMode::Minimum,
+                "mean" => PadMode::Mean,
+                "median" => PadMode::Median,
                 _ => PadMode::Wrap,
             };
             vec![np::pad(&x[0], &[(w[0], w[1]), (w[2], w[3])], mode)]
