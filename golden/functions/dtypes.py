@@ -5,12 +5,13 @@ Run it with the packages of `../requirements.txt`:
     python golden/functions/dtypes.py
 
 For each function one call of `cases_*.py` is repeated with its operands in each of 13 dtypes: the float operands where there
-are some, else all. JAX says what dtype the result has and, computed in float64, which values. Lines are those of `make.py`;
-where a call is refused the results are the word `refused`. A line that begins with `#` says why results differ from JAX's:
+are some, else all. JAX says what dtype the result has and, computed in float64, which values. Lines are those of `make.py`, but
 
 - without f64 operands, functions of real numbers give f32 for integers (JAX gives its default float, here float64),
-- sums, products and running sums of unsigned integers below u64 are i64 (JAX: uint64),
-- what DIFFERENT below lists, by function and dtype.
+- sums, products and running sums of unsigned integers below u64 are i64 (JAX: uint64).
+
+A line that begins with `#` names dtypes that JAX refuses. What else differs on purpose is listed, with its reason, in
+`crates/tensorloom/tests/functions/dtypes.rs`.
 """
 
 import importlib
@@ -32,36 +33,33 @@ FLOATS = ["f16", "bf16", "f32", "f64"]
 FILES = ["np", "nn", "special", "linalg", "fft", "lax"]
 NUMPYS = {"bf16": ml_dtypes.bfloat16} | {d: make.DTYPES[d] for d in DTYPES if d != "bf16"}
 
-# Function (or `module.*`), dtypes, what it gives, and why. `refused` is an error; a dtype stands in place of JAX's.
-INTEGERS = [d for d in DTYPES if d not in FLOATS]
-DIFFERENT = []
-
-
-def different(name, d):
-    for names, dtypes, gives, why in DIFFERENT:
-        if d in dtypes and (name in names.split() or name.split(".")[0] + ".*" in names.split()):
-            return gives, why
-    return None
+# Integers divided by zero: docs/numerics.md says what they give here.
+DIVIDE = {"np.floor_divide", "np.divmod", "np.remainder", "np.fmod"}
+# What depends on the dtype itself is not computed in float64.
+OWN = {"np.spacing": lambda x: np.spacing(np.asarray(x)), "np.nextafter": None, "np.finfo": None}
 
 
 class Cases:
-    """Takes the calls of `cases_*.py` in the place of a writer."""
+    """Takes the calls of `cases_*.py` in the place of a writer: the first with finite float operands of each function, else
+    the first with any."""
 
     def __init__(self):
-        self.all = {}
+        self.lines, self.without, self.ranks = {}, {}, {}
 
     def case(self, name, fn, *inputs, **params):
-        self.all.setdefault(name, []).append((fn, inputs, {k: v for k, v in params.items() if k not in ("grad", "floats")}))
+        rank = 3 if any(i.dtype == "f" for i in inputs) else 2 * int(len(inputs) > 0)
+        if any(not np.all(np.isfinite(np.asarray(i.array, "float64"))) for i in inputs):
+            # Only where there is no other call: numbers that integers don't have are replaced.
+            rank, inputs = 1, [finite(i) for i in inputs]
+        if rank > self.ranks.get(name, 0):
+            params = {k: v for k, v in params.items() if k not in ("grad", "floats")}
+            self.ranks[name] = rank
+            self.lines[name], self.without[name] = lines_of(name, OWN.get(name) or fn, inputs, params)
 
 
-def chosen(cases):
-    """The first call with finite float operands, else with any operands."""
-    finite = lambda inputs: all(np.all(np.isfinite(np.asarray(i.array, "float64"))) for i in inputs)  # noqa: E731
-    for wanted in (lambda i: any(x.dtype == "f" for x in i), lambda i: len(i) > 0):
-        for fn, inputs, params in cases:
-            if wanted(inputs) and finite(inputs):
-                return fn, inputs, params
-    return None
+def finite(i):
+    values = np.asarray(i.array, "float64")
+    return make.Input(i.dtype, i.shape, values=np.where(np.isfinite(values), values, 0.5).reshape(-1).tolist()) if i.dtype == "f" else i
 
 
 def operand(i, d):
@@ -102,40 +100,32 @@ def dtype_of(y, d):
     return "i64" if name == "u64" and d != "u64" else name
 
 
-def results(fn, inputs, d):
+def results(name, fn, inputs, d):
     """Values in float64, and the dtypes that they are rounded to."""
     ys = [np.asarray(y) for y in make.listed(fn(*[jax.numpy.asarray(i.array) for i in inputs]))]
     dtypes = [dtype_of(y, d) for y in ys]
-    if d in FLOATS and d != "f64":
+    if d in FLOATS and d != "f64" and name not in OWN:
         wide = [jax.numpy.asarray(i.array.astype("float64") if i.dtype == d else i.array) for i in inputs]
         ys = [np.asarray(y) for y in make.listed(fn(*wide))]
     return ys, dtypes
 
 
-def lines_of(name, cases):
-    call = chosen(cases)
-    if call is None:
-        return [], []
-    fn, inputs, params = call
+def lines_of(name, fn, inputs, params):
     floats = any(i.dtype == "f" for i in inputs)
     kind = "f" if floats else inputs[0].dtype
     lines, without = [], []
     for d in DTYPES:
         own = [operand(i, d) if i.dtype == kind else i for i in inputs]
+        if name in DIVIDE and d not in FLOATS:
+            own[1] = make.Input(d, own[1].shape, values=[x or 1 for x in own[1].array.reshape(-1).tolist()])
         head = ";".join(i.text("f64") for i in own)
         tail = ";".join(f"{k}:{d if v == 'f' else v}" for k, v in params.items()) or "-"
         head = f"{name} {head} {tail.replace(' ', '')} = "
-        known = different(name, d)
-        if known and known[0] == "refused":
-            lines.append(head + "refused")
-            continue
         try:
-            ys, dtypes = results(fn, own, d)
-        except Exception as e:  # noqa: BLE001
-            without.append((d, f"{type(e).__name__}: {e}".split("\n")[0][:90]))
+            ys, dtypes = results(name, fn, own, d)
+        except Exception:  # noqa: BLE001
+            without.append(d)
             continue
-        if known:
-            dtypes = [known[0]] * len(dtypes)
         lines.append(head + ",".join(text(y, t) for y, t in zip(ys, dtypes)))
     return lines, without
 
@@ -143,20 +133,18 @@ def lines_of(name, cases):
 def main():
     sys.path.insert(0, str(make.HERE))
     out = ["# Functions of real numbers give f32 for integers; sums of unsigned integers below u64 are i64: docs/broadcasting.md."]
-    out += [f"# {names} of {' '.join(dtypes)}: {gives}, since {why}" for names, dtypes, gives, why in DIFFERENT]
     missing = {}
     for file in FILES:
         w = Cases()
         importlib.import_module(f"cases_{file}").write(w)
-        for name, cases in w.all.items():
-            lines, without = lines_of(name, cases)
+        for name, lines in w.lines.items():
             out += lines
-            for d, why in without:
-                missing.setdefault((name, why), []).append(d)
+            for d in w.without[name]:
+                missing.setdefault(name, []).append(d)
         print(file, len(out), flush=True)
-    for (name, why), dtypes in missing.items():
+    for name, dtypes in missing.items():
         out.append(f"# {name} of {' '.join(dtypes)}: JAX has none")
-        print(name, dtypes, why)
+        print(name, dtypes)
     path = make.HERE / "dtypes.golden"
     path.write_text("\n".join(out) + "\n")
     print(len(out), "lines,", path.stat().st_size // 1024, "KiB")

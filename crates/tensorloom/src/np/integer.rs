@@ -53,6 +53,9 @@ pub fn bitwise_count(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
     write::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
+        if ty.dtype == DType::Bool {
+            return b.cast(v[0], DType::U8);
+        }
         if !ty.dtype.is_int() {
             return Err(write::misfit("bitwise_count", &[ty], "only integers have bits to count"));
         }
@@ -88,6 +91,8 @@ pub fn nextafter(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let (x, y) = pair(x.into(), y.into());
     write::one(&[&x, &y], |b, v| {
         let (x, y) = write::align(b, "nextafter", v[0], v[1])?;
+        let d = write::float_of(b.ty(x).dtype);
+        let (x, y) = (b.cast(x, d)?, b.cast(y, d)?);
         neighbour(b, x, y)
     })
 }

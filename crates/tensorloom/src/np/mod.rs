@@ -46,6 +46,7 @@ pub use index::*;
 pub use integer::*;
 pub use join::*;
 pub use logic::*;
+pub(crate) use matrix::of_bools;
 pub use matrix::*;
 pub use nan::*;
 pub use ordering::*;
