@@ -64,6 +64,7 @@ def write(w):
         w.case("linalg.norm", lambda x: la.norm(x, ord, axis=0, keepdims=True), signed(4, 2), grad=ord != 0, ord=ord, axes=0, keep=1)
     w.case("linalg.vector_norm", lambda x: la.vector_norm(x), signed(2, 3), ord=2, axes="n", keep=0)
     w.case("linalg.norm", lambda x: la.norm(x), signed(2, 3, 2), ord=None, axes="n", keep=0)
+    axes(w)
     for left in (1, 0):
         for lower in (1, 0):
             for trans in (0, 1):
@@ -79,3 +80,11 @@ def write(w):
     w.case("linalg.vecdot", la.vecdot, signed(2, 3), signed(2, 3, seed=2))
     w.case("linalg.matrix_transpose", la.matrix_transpose, signed(2, 3))
     w.case("linalg.tensordot", lambda a, b: la.tensordot(a, b, axes=((1,), (0,))), signed(2, 3), signed(3, 2, seed=2))
+
+
+def axes(w):
+    """Norms of matrices along axes in either order, and of integers."""
+    for ord in (None, "fro", "nuc", 1, -1, 2, np.inf, -np.inf):
+        for a, t in (((1, 0), "1,0"), ((0, 1), "0,1"), ((2, 0), "2,0"), ((0, -1), "0,-1")):
+            w.case("linalg.norm", lambda x: la.norm(x, ord, axis=a, keepdims=t == "2,0"), signed(2, 3, 4), grad=ord in (None, 1), ord=ord, axes=t, keep=int(t == "2,0"), loose=8)
+    w.case("linalg.norm", lambda x: np.linalg.norm(np.asarray(x, "float64")), given([100, 100, 100], "i8"), ord=None, axes="n", keep=0, floats=("f32",))

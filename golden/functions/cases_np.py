@@ -23,6 +23,7 @@ def write(w):
     signal(w)
     poly(w)
     choose(w)
+    edges(w)
 
 
 def unary(w):
@@ -456,3 +457,43 @@ def choose(w):
     w.case("np.unique_all", lambda x: list(jnp.unique_all(x, size=4)), many, size=4)
     w.case("np.unique", lambda x: jnp.unique(x, size=5), given([0.5, -1.0, 0.5, 2.0, -1.0]), grad=False, size=5)
     w.case("np.union1d", lambda x, y: jnp.union1d(x, y, size=5), given([3, 1, 2], "i32"), given([2, 7, 9], "i32"), size=5)
+
+
+def edges(w):
+    """Quantiles by every method, several axes, bins in either order and NaN among them, no degrees of freedom, zeros as divisors."""
+    nan, inf = float("nan"), float("inf")
+    methods = (
+        "linear lower higher nearest midpoint inverted_cdf averaged_inverted_cdf closest_observation interpolated_inverted_cdf hazen weibull "
+        "median_unbiased normal_unbiased"
+    ).split()
+    holes = given([[0.5, nan, 3.0, -1.0, 2.0], [nan, 4.0, nan, nan, 1.5], [1.0, 0.25, -2.0, 6.0, nan]])
+    for m in methods:
+        for q in (0.0, 0.1, 0.25, 0.5, 0.61, 1.0):
+            w.case("np.quantile_by", lambda x: np.quantile(np.asarray(x), q, axis=1, method=m), signed(3, 8), grad=False, q=q, axis=1, method=m)
+            w.case("np.nanquantile_by", lambda x: np.nanquantile(np.asarray(x), q, axis=1, method=m), holes, grad=False, q=q, axis=1, method=m)
+    w.case("np.quantile_by", lambda x: jnp.quantile(x, 0.3, axis=0, method="midpoint"), signed(5, 3), q=0.3, axis=0, method="midpoint")
+    for name, q in (("median", ()), ("quantile", (0.3,)), ("percentile", (61.0,))):
+        for a, t in (((0, 1), "0,1"), ((2, 0), "2,0"), ((-1, 1), "-1,1")):
+            params = {"q": q[0]} if q else {}
+            w.case(f"np.{name}", lambda x: getattr(jnp, name)(x, *q, axis=a, keepdims=True), signed(2, 3, 4), axis=t, keep=1, **params)
+            w.case(f"np.nan{name}", lambda x: getattr(jnp, "nan" + name)(x, *q, axis=a), signed(2, 3, 4), axis=t, **params)
+    w.case("np.median", np.median, given([inf, inf, 1.0]), grad=False, axis="n")
+    values = given([0.5, -2.0, nan, 3.0, inf, -inf, 0.0, 1.0])
+    for right in (0, 1):
+        side = "right" if right else "left"
+        for edge in ([-1.0, 0.0, 0.5, 0.5, nan, nan], [nan], [0.5], [-inf, 0.0, inf]):
+            w.case("np.searchsorted", lambda a, v: np.searchsorted(np.asarray(a), np.asarray(v), side), given(edge), values, grad=False, right=right)
+        for edge in ([1.0, 0.5, 0.0, -1.0], [0.5, 0.5, -1.0], [-1.0, 0.0, 1.0], [2.0, 2.0]):
+            w.case("np.digitize", lambda x, b: np.digitize(np.asarray(x), np.asarray(b), bool(right)), values, given(edge), grad=False, right=right)
+    for name in ("var", "std"):
+        for ddof in (3, 4):
+            w.case(f"np.{name}", lambda x: getattr(np, name)(np.asarray(x), axis=0, ddof=ddof), given([[1.0, 2.0], [4.0, 2.0], [0.5, 2.0]]), grad=False, axes=0, keep=0, ddof=ddof)
+            w.case(f"np.nan{name}", lambda x: getattr(np, "nan" + name)(np.asarray(x), axis=0, ddof=ddof), given([[1.0, 2.0], [4.0, 2.0], [0.5, nan]]), grad=False, axes=0, keep=0, ddof=ddof)
+    for mode in "linear_ramp maximum mean median minimum".split():
+        w.case("np.pad", lambda x: jnp.pad(x, ((1, 2), (0, 3)), mode), signed(3, 4), mode=mode, widths="1,2,0,3")
+        w.case("np.pad", lambda x: np.pad(np.asarray(x), ((1, 2), (2, 3)), mode), integer(3, 4), mode=mode, widths="1,2,2,3")
+    for d in ("i8", "i32", "u8"):
+        w.case("np.lcm", lambda x, y: np.lcm(np.asarray(x), np.asarray(y)), given([0, 0, 4, 6, 12, 1], d), given([0, 5, 6, 4, 8, 7], d))
+        w.case("np.gcd", lambda x, y: np.gcd(np.asarray(x), np.asarray(y)), given([0, 0, 4, 6, 12, 1], d), given([0, 5, 6, 4, 8, 7], d))
+    w.case("np.lcm", lambda x, y: np.lcm(np.asarray(x), np.asarray(y)), given([-4, 0, -128, 100], "i8"), given([6, -5, 3, 300], "i16"))
+    w.case("np.gcd", lambda x, y: np.gcd(np.asarray(x), np.asarray(y)), given([-4, 0, -128, 100], "i8"), given([6, -5, 32, 300], "i16"))

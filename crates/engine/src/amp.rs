@@ -13,6 +13,11 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     context::with_autocast(Some(dtype), f)
 }
 
+/// The dtype of products inside of [`autocast`], if any.
+pub fn autocast_dtype() -> Option<DType> {
+    context::autocast()
+}
+
 /// An operand of a product.
 pub(crate) fn narrow(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
     match context::autocast() {

@@ -44,7 +44,7 @@ mod tree;
 mod view;
 
 pub use along::{Along, along};
-pub use amp::{GradScaler, autocast};
+pub use amp::{GradScaler, autocast, autocast_dtype};
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
 pub use compose::Program;

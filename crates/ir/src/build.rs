@@ -238,6 +238,18 @@ pub trait Build {
         self.sum(x, &axes)
     }
 
+    /// The mean over axes, which disappear. Narrow floats are summed and divided in their accumulator's dtype and rounded
+    /// once: neither their sum nor the count needs to fit their range.
+    fn mean(&mut self, x: Value, axes: &[usize]) -> Result<Value> {
+        let ty = self.ty(x);
+        let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
+        let x = self.cast(x, ty.dtype.accumulator())?;
+        let s = self.sum(x, axes)?;
+        let n = self.full_like(s, n as f64)?;
+        let y = self.div(s, n)?;
+        self.cast(y, ty.dtype)
+    }
+
     /// Running reduction along an axis.
     fn cumulative(&mut self, kind: ReduceKind, x: Value, axis: usize, reverse: bool) -> Result<Value> {
         self.one(Cumulative { kind, axis, reverse }.into(), &[x])

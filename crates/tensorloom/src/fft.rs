@@ -33,7 +33,7 @@ impl From<&Tensor> for Complex {
 
 impl From<&Complex> for Complex {
     fn from(c: &Complex) -> Complex {
-        c.clone()
+        c.map(floats)
     }
 }
 

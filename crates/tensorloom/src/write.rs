@@ -109,6 +109,21 @@ pub(crate) fn float_of(d: DType) -> DType {
     if d.is_float() { d } else { DType::F32 }
 }
 
+/// What `f` gives for tensors whose narrow floats are converted to the dtype that sums of them are computed in, rounded
+/// once to the dtype that the tensors have together. Under autocast it stays wide.
+#[track_caller]
+pub(crate) fn rounded<const N: usize>(x: [&Tensor; N], f: impl FnOnce([Tensor; N]) -> Tensor) -> Tensor {
+    if let Some(e) = x.iter().find_map(|t| t.error()) {
+        return Tensor::from_error(e);
+    }
+    let dtype = crate::np::result_type(&x);
+    let y = f(x.map(|t| t.cast(t.dtype().accumulator())));
+    match dtype {
+        Some(d) if d.accumulator() != d && engine::autocast_dtype().is_none() => y.cast(d),
+        _ => y,
+    }
+}
+
 /// A number of a dtype.
 pub(crate) fn scalar_of(op: &str, dtype: DType, n: Number) -> ir::Result<Scalar> {
     n.to_scalar(dtype)

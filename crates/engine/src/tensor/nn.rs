@@ -4,7 +4,7 @@ use super::Tensor;
 use crate::intern::composite;
 use crate::record::{Record, one, record};
 use ir::composites::{activation, dropout, embedding, norm, softmax};
-use ir::{Loc, Op};
+use ir::{DType, Loc, Op};
 
 impl Tensor {
     /// Any op of the Graph on tensors; gives its `n` results.
@@ -89,13 +89,17 @@ impl Tensor {
     pub fn mse_loss(&self, target: &Tensor) -> Tensor {
         let at = Loc::caller();
         one(&at, &[self, target], |b, v| {
-            let (x, y) = crate::record::align(b, v[0], v[1])?;
+            let (x, y) = (crate::amp::wide(b, v[0])?, crate::amp::wide(b, v[1])?);
+            let (x, y) = crate::record::align(b, x, y)?;
+            // The square of an f16 may be larger than the largest f16, and so may the sum.
+            let ty = b.ty(x);
+            let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
+            let (x, y) = (b.cast(x, dtype.accumulator())?, b.cast(y, dtype.accumulator())?);
             let d = b.sub(x, y)?;
             let sq = b.mul(d, d)?;
-            let n = b.ty(sq).numel();
-            let s = b.sum_all(sq)?;
-            let n = b.full_like(s, n as f64)?;
-            b.div(s, n)
+            let axes: Vec<usize> = (0..ty.rank()).collect();
+            let m = b.mean(sq, &axes)?;
+            b.cast(m, dtype)
         })
     }
 }

@@ -70,12 +70,14 @@ fn mean(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir:
     mean_as(b, x, dtype, axes, keep)
 }
 
+/// The mean in a dtype; narrow floats are added and divided in f32, since neither their sum nor the count may fit them.
 fn mean_as(b: &mut dyn Record, x: Value, dtype: DType, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let ty = b.ty(x);
     let n: usize = resolve(&ty, "mean", axes)?.iter().map(|&a| ty.shape[a]).product();
-    let s = reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)?;
+    let s = reduce_as(b, ReduceKind::Sum, x, dtype.accumulator(), axes, keep)?;
     let n = b.full_like(s, n as f64)?;
-    b.div(s, n)
+    let y = b.div(s, n)?;
+    b.cast(y, dtype)
 }
 
 impl Tensor {
@@ -197,13 +199,13 @@ impl Tensor {
     pub fn var_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
         let Along { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], axes, correction, keep))
+        one(&Loc::caller(), &[self], |b, v| rounded_variance(b, v[0], axes, correction, keep))
     }
 
     /// The variance of all elements.
     #[track_caller]
     pub fn var(&self, correction: usize) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], None, correction, false))
+        one(&Loc::caller(), &[self], |b, v| rounded_variance(b, v[0], None, correction, false))
     }
 
     /// Standard deviations over axes.
@@ -211,19 +213,13 @@ impl Tensor {
     pub fn std_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
         let Along { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| {
-            let x = variance(b, v[0], axes, correction, keep)?;
-            deviation(b, x)
-        })
+        one(&Loc::caller(), &[self], |b, v| deviation(b, v[0], axes, correction, keep))
     }
 
     /// The standard deviation of all elements.
     #[track_caller]
     pub fn std(&self, correction: usize) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            let x = variance(b, v[0], None, correction, false)?;
-            deviation(b, x)
-        })
+        one(&Loc::caller(), &[self], |b, v| deviation(b, v[0], None, correction, false))
     }
 
     /// `log Σ eˣ` over axes without overflow.
@@ -233,6 +229,9 @@ impl Tensor {
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
             let x = amp::wide(b, v[0])?;
+            // A sum of exponentials may be larger than the largest f16.
+            let dtype = b.ty(x).dtype;
+            let x = b.cast(x, dtype.accumulator())?;
             let top = reduce(b, ReduceKind::Max, x, axes, true)?;
             let top = b.one(StopGradient.into(), &[top])?;
             // An infinite maximum is not subtracted: ∞ − ∞ is no number.
@@ -244,6 +243,7 @@ impl Tensor {
             let s = reduce(b, ReduceKind::Sum, e, axes, true)?;
             let l = b.unary(Unary::Log, s)?;
             let y = b.add(l, top)?;
+            let y = b.cast(y, dtype)?;
             b.keeps(y, &[v[0]], true);
             if keep {
                 return Ok(y);
@@ -283,28 +283,51 @@ fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: Option<&[isize]>,
     b.compare(Compare::Gt, n, zero)
 }
 
-fn variance(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, correction: usize, keep: bool) -> ir::Result<Value> {
-    let (whole, x) = (x, amp::wide(b, x)?);
+/// The variance in the accumulator's dtype, and the dtype that it is rounded to.
+fn variance(
+    b: &mut dyn Record,
+    x: Value,
+    axes: Option<&[isize]>,
+    correction: usize,
+    keep: bool,
+) -> ir::Result<(Value, DType)> {
+    let x = amp::wide(b, x)?;
     let ty = b.ty(x);
+    let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
     let n: usize = resolve(&ty, "var", axes)?.iter().map(|&a| ty.shape[a]).product();
+    let x = b.cast(x, dtype.accumulator())?;
     let m = mean(b, x, axes, true)?;
     let (x, m) = crate::record::align(b, x, m)?;
     let d = b.sub(x, m)?;
     let sq = b.mul(d, d)?;
     let s = reduce(b, ReduceKind::Sum, sq, axes, keep)?;
-    let n = b.full_like(s, n as f64 - correction as f64)?;
-    let y = b.div(s, n)?;
-    b.keeps(y, &[whole], false);
+    // Without degrees of freedom the result is infinite, or NaN where all deviations are 0.
+    let n = b.full_like(s, n.saturating_sub(correction) as f64)?;
+    Ok((b.div(s, n)?, dtype))
+}
+
+fn rounded_variance(
+    b: &mut dyn Record,
+    x: Value,
+    axes: Option<&[isize]>,
+    correction: usize,
+    keep: bool,
+) -> ir::Result<Value> {
+    let (y, dtype) = variance(b, x, axes, correction, keep)?;
+    let y = b.cast(y, dtype)?;
+    b.keeps(y, &[x], false);
     Ok(y)
 }
 
 /// The root of a variance; where that is 0 the gradient is 0 rather than infinite, as in PyTorch.
-fn deviation(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+fn deviation(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, correction: usize, keep: bool) -> ir::Result<Value> {
+    let (whole, (x, dtype)) = (x, variance(b, x, axes, correction, keep)?);
     let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
     let none = b.compare(Compare::Eq, x, zero)?;
     let safe = b.select(none, one, x)?;
     let root = b.unary(Unary::Sqrt, safe)?;
     let y = b.select(none, zero, root)?;
-    b.keeps(y, &[], true);
+    let y = b.cast(y, dtype)?;
+    b.keeps(y, &[whole], true);
     Ok(y)
 }

@@ -345,7 +345,7 @@ pub(super) fn global_pool(cx: &mut Cx, kind: GlobalPool) -> Result<Outs> {
     spatial(cx, x)?;
     let axes: Vec<usize> = (2..shape.len()).collect();
     let y = match kind {
-        GlobalPool::Average => super::reduce::mean(cx, x, &axes)?,
+        GlobalPool::Average => cx.mean(x, &axes)?,
         GlobalPool::Max => cx.reduce(ReduceKind::Max, x, &axes)?,
         GlobalPool::Lp => {
             let p = cx.int("p", 2);

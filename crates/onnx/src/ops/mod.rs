@@ -20,7 +20,7 @@ mod sample;
 mod signal;
 
 use crate::error::{Error, Result};
-use crate::item::Item;
+use crate::item::{Item, Tensor};
 use crate::node::Cx;
 use elementwise::SoftmaxKind;
 use ir::ops::ReduceKind;
@@ -37,8 +37,56 @@ fn one(v: Value) -> Result<Outs> {
 /// The newest version of ONNX's own ops that is known; later ones may mean something else.
 const NEWEST: i64 = 28;
 
+/// Ops that sum, or sum powers. What is between may be larger than the largest f16, so narrow floats are computed in f32 and
+/// rounded once.
+const SUMMING: [&str; 18] = [
+    "AveragePool",
+    "GlobalAveragePool",
+    "GlobalLpPool",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LpNormalization",
+    "LpPool",
+    "Mean",
+    "MeanVarianceNormalization",
+    "NegativeLogLikelihoodLoss",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMean",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "SoftmaxCrossEntropyLoss",
+];
+
 /// Writes a node into the graph.
 pub(crate) fn convert(cx: &mut Cx) -> Result<Outs> {
+    if !SUMMING.contains(&cx.op()) {
+        return convert_as_it_is(cx);
+    }
+    let mut narrow = None;
+    for i in 0..cx.args.len() {
+        let Some(Item::Tensor(Tensor { v, carried: None })) = cx.args[i] else { continue };
+        let dtype = cx.dtype(v);
+        if dtype.accumulator() != dtype {
+            narrow = narrow.or(Some(dtype));
+            cx.args[i] = Some(cx.cast(v, dtype.accumulator())?.into());
+        }
+    }
+    let mut outs = convert_as_it_is(cx)?;
+    let Some(dtype) = narrow else { return Ok(outs) };
+    for out in &mut outs {
+        if let Item::Tensor(Tensor { v, carried: None }) = *out
+            && cx.dtype(v) == dtype.accumulator()
+        {
+            *out = cx.cast(v, dtype)?.into();
+        }
+    }
+    Ok(outs)
+}
+
+fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
     if !cx.domain.is_empty() {
         return Err(Error::here(format!(
             "the op belongs to the domain `{}`, which is not supported; export the model with ONNX's own ops, or with the op as a function",

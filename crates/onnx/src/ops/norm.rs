@@ -1,6 +1,5 @@
 //! Normalisations.
 
-use super::reduce::mean;
 use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::node::{Cx, axis};
@@ -10,11 +9,11 @@ use ir::{Build, DType, Unary, Value};
 /// `(x - mean) / sqrt(var + eps)` over axes, and mean and 1/sqrt with those axes kept as 1.
 fn standardised(cx: &mut Cx, x: Value, axes: &[usize], eps: f64) -> Result<(Value, Value, Value)> {
     let shape = cx.shape(x);
-    let m = mean(cx, x, axes)?;
+    let m = cx.mean(x, axes)?;
     let wide = cx.unreduce(m, &shape, axes)?;
     let d = cx.sub(x, wide)?;
     let s = cx.mul(d, d)?;
-    let v = mean(cx, s, axes)?;
+    let v = cx.mean(s, axes)?;
     let v = cx.offset(v, eps)?;
     let r = cx.unary(Unary::Rsqrt, v)?;
     let wide = cx.unreduce(r, &shape, axes)?;
@@ -40,16 +39,16 @@ pub(super) fn batch(cx: &mut Cx) -> Result<Outs> {
     let dtype = cx.dtype(x);
     // Statistics may be wider than the data.
     let stats = cx.dtype(m);
-    let wide = if stats.size() > dtype.size() { stats } else { dtype };
+    let wide = if stats.size() > dtype.accumulator().size() { stats } else { dtype.accumulator() };
     let xw = cx.cast(x, wide)?;
     let mut outs = Vec::new();
     if cx.flag("training_mode") {
         let axes: Vec<usize> = (0..shape.len()).filter(|&a| a != 1).collect();
-        let now = mean(cx, xw, &axes)?;
+        let now = cx.mean(xw, &axes)?;
         let centre = cx.along(now, &shape, 1)?;
         let d = cx.sub(xw, centre)?;
         let s = cx.mul(d, d)?;
-        let var = mean(cx, s, &axes)?;
+        let var = cx.mean(s, &axes)?;
         for (old, new) in [(m, now), (v, var)] {
             let new = cx.cast(new, stats)?;
             let (a, b) = (cx.scale(old, momentum)?, cx.scale(new, 1.0 - momentum)?);
@@ -158,7 +157,7 @@ pub(super) fn rms(cx: &mut Cx) -> Result<Outs> {
     let xw = cx.cast(x, wide)?;
     let axes: Vec<usize> = (first..shape.len()).collect();
     let s = cx.mul(xw, xw)?;
-    let s = mean(cx, s, &axes)?;
+    let s = cx.mean(s, &axes)?;
     let s = cx.offset(s, eps)?;
     let r = cx.unary(Unary::Rsqrt, s)?;
     let r = cx.unreduce(r, &shape, &axes)?;
@@ -174,11 +173,11 @@ pub(super) fn mean_variance(cx: &mut Cx) -> Result<Outs> {
     let shape = cx.shape(x);
     let list = cx.ints("axes").unwrap_or(&[0, 2, 3]);
     let axes: Vec<usize> = list.iter().map(|&a| axis(a, shape.len())).collect::<Result<_>>()?;
-    let m = mean(cx, x, &axes)?;
+    let m = cx.mean(x, &axes)?;
     let wide = cx.unreduce(m, &shape, &axes)?;
     let d = cx.sub(x, wide)?;
     let s = cx.mul(d, d)?;
-    let v = mean(cx, s, &axes)?;
+    let v = cx.mean(s, &axes)?;
     let r = cx.unary(Unary::Sqrt, v)?;
     let r = cx.offset(r, 1e-9)?;
     let r = cx.unreduce(r, &shape, &axes)?;

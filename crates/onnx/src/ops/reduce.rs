@@ -51,7 +51,7 @@ fn reduced(cx: &mut Cx, x: Value, axes: &[usize], kind: Kind) -> Result<Value> {
         Kind::Prod => cx.reduce(ReduceKind::Prod, x, axes)?,
         Kind::Max => cx.reduce(ReduceKind::Max, x, axes)?,
         Kind::Min => cx.reduce(ReduceKind::Min, x, axes)?,
-        Kind::Mean => mean(cx, x, axes)?,
+        Kind::Mean => cx.mean(x, axes)?,
         Kind::L1 => {
             let a = cx.unary(Unary::Abs, x)?;
             cx.sum(a, axes)?
@@ -87,15 +87,6 @@ fn reduced(cx: &mut Cx, x: Value, axes: &[usize], kind: Kind) -> Result<Value> {
             cx.cast(y, dtype)?
         }
     })
-}
-
-/// The mean over axes, which disappear.
-pub(super) fn mean(cx: &mut Cx, x: Value, axes: &[usize]) -> Result<Value> {
-    let shape = cx.shape(x);
-    let n: usize = axes.iter().map(|&a| shape[a]).product();
-    let s = cx.sum(x, axes)?;
-    let n = cx.full_like(s, n as f64)?;
-    Ok(cx.div(s, n)?)
 }
 
 pub(super) fn arg_reduce(cx: &mut Cx, max: bool) -> Result<Outs> {

@@ -115,7 +115,9 @@ pub(super) fn grid_sample(cx: &mut Cx) -> Result<Outs> {
         v = match padding {
             Padding::Zeros => v,
             Padding::Border => {
-                let (lo, hi) = (cx.full_like(v, 0.0)?, cx.full_like(v, d as f64 - 1.0)?);
+                // Of a cubic each tap is moved inside by itself, and a place is as far outside as its taps reach.
+                let reach = if matches!(mode.as_str(), "cubic" | "bicubic") { 3.0 } else { 0.0 };
+                let (lo, hi) = (cx.full_like(v, -reach)?, cx.full_like(v, d as f64 - 1.0 + reach)?);
                 cx.one(Clamp.into(), &[v, lo, hi])?
             }
             Padding::Reflection => {
@@ -397,7 +399,7 @@ pub(super) fn roi_align(cx: &mut Cx) -> Result<Outs> {
     let near = cx.broadcast(near, &s, &[0, 2])?;
     let y = cx.keep_where(near, y)?;
     let y = cx.reshape(y, &[r, shape[1], oh, ratio, ow, ratio])?;
-    one(if max { cx.reduce(ReduceKind::Max, y, &[3, 5])? } else { super::reduce::mean(cx, y, &[3, 5])? })
+    one(if max { cx.reduce(ReduceKind::Max, y, &[3, 5])? } else { cx.mean(y, &[3, 5])? })
 }
 
 /// A convolution whose kernel reads at places moved by offsets.

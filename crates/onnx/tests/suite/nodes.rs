@@ -37,3 +37,13 @@ fn node_tests_give_what_onnx_expects() {
         Some(_) => assert!(passed * 100 >= 92 * (passed + failed.len()), "fewer than 92 % pass"),
     }
 }
+
+/// Where ONNX's own tests are silent: `golden/onnx/runtime.py`.
+#[test]
+fn samples_and_reductions_give_what_onnx_runtime_and_f64_give() {
+    let cpu = Cpu::new(2);
+    let cases = support::read(&support::golden("runtime.bin.zz"));
+    let failed: Vec<String> =
+        cases.iter().filter_map(|c| support::check(c, &cpu).err().map(|e| format!("{}: {e}", c.name))).collect();
+    assert!(cases.len() > 30 && failed.is_empty(), "{} of {} fail:\n{}", failed.len(), cases.len(), failed.join("\n"));
+}

@@ -49,27 +49,54 @@ impl From<i32> for Norm {
 pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
     let (ord, axes) = (ord.into(), axes.into());
+    if x.error().is_some() {
+        return x.clone();
+    }
     let count = axes.axes.as_ref().map_or(x.rank(), Vec::len);
     match (ord, count) {
-        (Norm::Default, _) => root(x, axes),
+        (Norm::Default, _) => vector_norm(x, ord, axes),
         (_, 1) => vector_norm(x, ord, axes),
-        (_, 2) => matrix_norm(x, ord, axes.keep),
+        (_, 2) => norm_of_planes(x, ord, axes),
         _ => write::invalid("norm", format!("a norm of {count} axes of {} is not defined", x.ty())),
     }
 }
 
+/// A norm of the matrices whose rows and columns are counted by two axes, in this order.
+#[track_caller]
+fn norm_of_planes(x: &Tensor, ord: Norm, axes: Along) -> Tensor {
+    let planes = match write::axes("norm", x.ty(), axes.axes.as_deref()) {
+        Ok(planes) => planes,
+        Err(e) => return Tensor::from_error(e.at(&write::place()).into()),
+    };
+    let &[row, column] = planes.as_slice() else {
+        return write::invalid("norm", format!("{} has no matrix along {:?}", x.ty(), axes.axes));
+    };
+    if row == column {
+        return write::invalid("norm", format!("the axes of a matrix of {} are both {row}", x.ty()));
+    }
+    let moved = np::moveaxis(x, &[row as isize, column as isize], &[-2, -1]);
+    let y = matrix_norm(&moved, ord, false);
+    if !axes.keep {
+        return y;
+    }
+    let shape: Vec<isize> =
+        x.shape().iter().enumerate().map(|(i, &n)| if i == row || i == column { 1 } else { n as isize }).collect();
+    y.reshape(&shape)
+}
+
 #[track_caller]
 fn root(x: &Tensor, axes: Along) -> Tensor {
-    np::sum(&np::multiply(x, x).cast(write::float_of(x.dtype())), axes).sqrt()
+    np::sum(&x.square(), axes).sqrt()
 }
 
 /// The p-norm along axes, as of one vector.
 #[track_caller]
 pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
-    let axes = axes.into();
+    let (ord, axes) = (ord.into(), axes.into());
     let x = x.cast(write::float_of(x.dtype()));
-    match ord.into() {
+    // Powers of an f16 may be larger than the largest f16.
+    write::rounded([&x], |[x]| match ord {
         Norm::Default | Norm::Frobenius | Norm::P(2.0) => root(&x, axes),
         Norm::P(f64::INFINITY) => np::max(&x.abs(), axes),
         Norm::P(f64::NEG_INFINITY) => np::min(&x.abs(), axes),
@@ -77,23 +104,26 @@ pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> 
         Norm::P(1.0) => np::sum(&x.abs(), axes),
         Norm::P(p) => np::power(np::sum(&np::power(x.abs(), p), axes), 1.0 / p),
         Norm::Nuclear => write::invalid("vector_norm", "the nuclear norm is of matrices"),
-    }
+    })
 }
 
 /// A norm of the matrices in the last two axes, which stay with size 1 if `keep`.
 #[track_caller]
 pub fn matrix_norm(x: &Tensor, ord: impl Into<Norm>, keep: bool) -> Tensor {
     let _here = crate::write::here();
+    let ord = ord.into();
     let x = matrix("matrix_norm", x);
-    if x.error().is_some() {
-        return x;
-    }
+    write::rounded([&x], |x| wide_matrix_norm(x, ord, keep))
+}
+
+#[track_caller]
+fn wide_matrix_norm([x]: [Tensor; 1], ord: Norm, keep: bool) -> Tensor {
     let lines = |axis: isize, most: bool| {
         let sums = np::sum(&x.abs(), along(axis).keep());
         if most { np::max(&sums, along([-2, -1]).keep()) } else { np::min(&sums, along([-2, -1]).keep()) }
     };
     let values = || svdvals(&x).unsqueeze(-1);
-    let y = match ord.into() {
+    let y = match ord {
         Norm::Default | Norm::Frobenius => root(&x, along([-2, -1]).keep()),
         Norm::Nuclear => np::sum(&values(), along(-2).keep()),
         Norm::P(1.0) => lines(-2, true),

@@ -33,7 +33,8 @@ pub fn clip_grad_norm_by_(params: &[Tensor], max_norm: f64, p: f64) -> Tensor {
     }
     no_grad(|| {
         let grads = gradients(params);
-        let parts = grads.iter().map(|g| match p {
+        // Powers of an f16 may be larger than the largest f16, and so may the norm.
+        let parts = grads.iter().map(|g| g.cast(g.dtype().accumulator())).map(|g| match p {
             f64::INFINITY => g.abs().max(),
             2.0 => g.square().sum(),
             p => g.abs().pow(p).sum(),

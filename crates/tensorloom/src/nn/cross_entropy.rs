@@ -106,7 +106,7 @@ fn row_weights(weight: &Tensor, labels: &Tensor, o: &CrossEntropy) -> Tensor {
 /// What a mean is divided by.
 fn count(labels: &Tensor, dtype: DType, o: &CrossEntropy) -> Tensor {
     match (&o.weight, o.ignore_index) {
-        (Some(w), _) => row_weights(w, labels, o).sum().cast(dtype),
+        (Some(w), _) => row_weights(w, labels, o).cast(dtype).sum(),
         (None, Some(i)) => labels.ne(i).cast(dtype).sum(),
         (None, None) => crate::engine_of(labels).full(dtype, &[], labels.numel()),
     }

@@ -1,6 +1,7 @@
 //! Losses by PyTorch's names. All are means unless they say otherwise.
 
-use crate::{Tensor, np, write};
+use crate::write::{self, rounded};
+use crate::{Tensor, np};
 
 /// The mean of squared differences.
 #[track_caller]
@@ -13,13 +14,17 @@ pub fn mse_loss(x: &Tensor, target: &Tensor) -> Tensor {
 #[track_caller]
 pub fn l1_loss(x: &Tensor, target: &Tensor) -> Tensor {
     let _here = write::here();
-    (x - target).abs().mean()
+    rounded([x, target], |[x, target]| (x - target).abs().mean())
 }
 
 /// Half the square of differences within `beta` (over `beta`), absolute differences less `beta/2` beyond.
 #[track_caller]
 pub fn smooth_l1_loss(x: &Tensor, target: &Tensor, beta: f64) -> Tensor {
     let _here = write::here();
+    rounded([x, target], |[x, target]| smooth_l1(&x, &target, beta))
+}
+
+fn smooth_l1(x: &Tensor, target: &Tensor, beta: f64) -> Tensor {
     let d = (x - target).abs();
     if beta == 0.0 {
         return d.mean();
@@ -33,7 +38,7 @@ pub fn smooth_l1_loss(x: &Tensor, target: &Tensor, beta: f64) -> Tensor {
 #[track_caller]
 pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f64) -> Tensor {
     let _here = write::here();
-    smooth_l1_loss(x, target, delta) * delta
+    rounded([x, target], |[x, target]| smooth_l1(&x, &target, delta) * delta)
 }
 
 /// Binary cross entropy of logits, without overflow.
@@ -41,7 +46,7 @@ pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f64) -> Tensor {
 pub fn binary_cross_entropy_with_logits(x: &Tensor, target: &Tensor) -> Tensor {
     let _here = write::here();
     // Each half keeps its small digits, and neither has a corner at 0.
-    (super::softplus(&-x) * target + super::softplus(x) * (1.0 - target)).mean()
+    rounded([x, target], |[x, target]| (super::softplus(&-&x) * &target + super::softplus(&x) * (1.0 - &target)).mean())
 }
 
 /// Binary cross entropy of probabilities; logarithms are at least −100, as in PyTorch.
@@ -49,16 +54,18 @@ pub fn binary_cross_entropy_with_logits(x: &Tensor, target: &Tensor) -> Tensor {
 pub fn binary_cross_entropy(p: &Tensor, target: &Tensor) -> Tensor {
     let _here = write::here();
     let low = |t: Tensor| np::maximum(&t, -100.0);
-    -(target * low(p.log()) + (1.0 - target) * low((-p).log1p())).mean()
+    rounded([p, target], |[p, target]| -(&target * low(p.log()) + (1.0 - &target) * low((-p).log1p())).mean())
 }
 
 /// The mean of `target·(log target − x)` for log-probabilities `x`; where the target is 0 it counts as 0.
 #[track_caller]
 pub fn kl_div(x: &Tensor, target: &Tensor) -> Tensor {
     let _here = write::here();
-    let some = np::not_equal(target, 0.0);
-    let safe = np::where_(&some, target, 1.0);
-    np::where_(&some, &(target * (safe.log() - x)), 0.0).mean()
+    rounded([x, target], |[x, target]| {
+        let some = np::not_equal(&target, 0.0);
+        let safe = np::where_(&some, &target, 1.0);
+        np::where_(&some, &(&target * (safe.log() - &x)), 0.0).mean()
+    })
 }
 
 /// The cosine of the angle between rows along an axis; lengths are at least `eps`.
@@ -66,5 +73,5 @@ pub fn kl_div(x: &Tensor, target: &Tensor) -> Tensor {
 pub fn cosine_similarity(x: &Tensor, y: &Tensor, axis: isize, eps: f64) -> Tensor {
     let _here = write::here();
     let norm = |t: &Tensor| np::maximum(&t.square().sum_axes(&[axis], false).sqrt(), eps);
-    (x * y).sum_axes(&[axis], false) / (norm(x) * norm(y))
+    rounded([x, y], |[x, y]| (&x * &y).sum_axes(&[axis], false) / (norm(&x) * norm(&y)))
 }

@@ -88,8 +88,12 @@ macro_rules! pools {
                 if !$mean {
                     return pool(b, v[0], ReduceKind::Max, &[p.window; $n], p);
                 }
-                let s = pool(b, v[0], ReduceKind::Sum, &[p.window; $n], p)?;
-                b.scale(s, 1.0 / (p.window.max(1) as f64).powi($n))
+                // The sum of a window may be larger than the largest f16.
+                let dtype = b.ty(v[0]).dtype;
+                let x = b.cast(v[0], dtype.accumulator())?;
+                let s = pool(b, x, ReduceKind::Sum, &[p.window; $n], p)?;
+                let m = b.scale(s, 1.0 / (p.window.max(1) as f64).powi($n))?;
+                b.cast(m, dtype)
             })
         }
     )* };

@@ -42,7 +42,9 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
     np::over("logsumexp", x, axes.into(), |b, x, axes| {
         let ty = b.ty(x);
-        let x = b.cast(x, float_of(ty.dtype))?;
+        let dtype = float_of(ty.dtype);
+        // A sum of exponentials may be larger than the largest f16.
+        let x = b.cast(x, dtype.accumulator())?;
         let top = b.reduce(ReduceKind::Max, x, axes)?;
         let top = b.one(ir::ops::StopGradient.into(), &[top])?;
         // An infinite maximum is not subtracted: ∞ − ∞ is no number.
@@ -53,7 +55,8 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
         let e = b.unary(Unary::Exp, d)?;
         let s = b.sum(e, axes)?;
         let l = b.unary(Unary::Log, s)?;
-        b.add(l, top)
+        let y = b.add(l, top)?;
+        b.cast(y, dtype)
     })
 }
 
@@ -64,7 +67,8 @@ pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let axes = axes.into();
     let count =
         np::resolve(&axes, "logmeanexp", x.ty()).map_or(1, |(axes, _)| axes.iter().map(|&a| x.shape()[a]).product());
-    logsumexp(x, axes) - (count as f64).ln()
+    let x = x.cast(float_of(x.dtype()));
+    write::rounded([&x], |[x]| logsumexp(&x, axes) - (count as f64).ln())
 }
 
 /// Mean 0 and variance 1 along axes.
@@ -72,10 +76,12 @@ pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 pub fn standardize(x: &Tensor, axes: impl Into<Along>, eps: f64) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into().keep();
-    let m = np::mean(x, axes.clone());
-    let d = x - &m;
-    let v = np::mean(&d.square(), axes);
-    d * (v + eps).rsqrt()
+    let x = x.cast(float_of(x.dtype()));
+    write::rounded([&x], |[x]| {
+        let d = &x - np::mean(&x, axes.clone());
+        let v = np::mean(&d.square(), axes);
+        d * (v + eps).rsqrt()
+    })
 }
 
 /// A new axis of `n` with 1 at each index, 0 elsewhere; indices outside give zeros.

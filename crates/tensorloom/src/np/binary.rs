@@ -1,7 +1,7 @@
 //! Functions of two numbers.
 
 use crate::write::{self, align, float_of};
-use crate::{DType, Operand, Tensor};
+use crate::{DType, Number, Operand, Tensor};
 use ir::ops::{Clamp, StopGradient};
 use ir::{Binary, Build, Compare, Unary, Value};
 
@@ -37,46 +37,83 @@ fn two(
     })
 }
 
+/// What bools are to an op of two numbers.
+enum Bools {
+    /// Bools: what the op takes, or an error.
+    Same,
+    /// Operands of another op, of bools.
+    By(Binary),
+    /// Numbers of i8, as in NumPy.
+    Numbers,
+    /// Floats, as integers are.
+    Floats,
+}
+
+/// Records an op of two operands of one dtype.
+fn record(b: &mut dyn Build, op: Binary, bools: &Bools, x: Value, y: Value) -> ir::Result<Value> {
+    if b.ty(x).dtype != DType::Bool {
+        return b.binary(op, x, y);
+    }
+    match bools {
+        Bools::By(other) => b.binary(*other, x, y),
+        Bools::Numbers => {
+            let (x, y) = (b.cast(x, DType::I8)?, b.cast(y, DType::I8)?);
+            b.binary(op, x, y)
+        }
+        Bools::Same | Bools::Floats => b.binary(op, x, y),
+    }
+}
+
 macro_rules! binaries {
-    ($float:literal $($(#[$doc:meta])* $name:ident $(| $alias:ident)* => $op:ident),* $(,)?) => { $(
+    ($bools:expr, $($(#[$doc:meta])* $name:ident $(| $alias:ident)* => $op:ident),* $(,)?) => { $(
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
             let _here = crate::write::here();
-            two(stringify!($name), x, y, $float, |b, x, y| b.binary(Binary::$op, x, y))
+            let float = matches!($bools, Bools::Floats);
+            two(stringify!($name), x, y, float, |b, x, y| record(b, Binary::$op, &$bools, x, y))
         }
         $(pub use self::$name as $alias;)*
     )* };
 }
 
-binaries! { false
-    /// `x + y`.
+binaries! { Bools::By(Binary::Or),
+    /// `x + y`; of bools whether any is true.
     add => Add,
+}
+
+binaries! { Bools::By(Binary::And),
+    /// `x · y`, elementwise; of bools whether both are true.
+    multiply => Mul,
+}
+
+binaries! { Bools::Same,
     /// `x − y`.
     subtract => Sub,
-    /// `x · y`, elementwise.
-    multiply => Mul,
     /// The larger; NaN if either is.
     maximum => Max,
     /// The smaller; NaN if either is.
     minimum => Min,
-    /// `xʸ`.
-    power | pow => Pow,
-    /// Remainder with the sign of `x`.
-    fmod => Rem,
     /// Bitwise and.
     bitwise_and => And,
     /// Bitwise or.
     bitwise_or => Or,
     /// Bitwise exclusive or.
     bitwise_xor => Xor,
+}
+
+binaries! { Bools::Numbers,
+    /// `xʸ`.
+    power | pow => Pow,
+    /// Remainder with the sign of `x`.
+    fmod => Rem,
     /// `x · 2ʸ` for integers.
     left_shift | bitwise_left_shift => Shl,
     /// `x / 2ʸ` for integers, rounded down.
     right_shift | bitwise_right_shift => Shr,
 }
 
-binaries! { true
+binaries! { Bools::Floats,
     /// `x / y` as floats.
     divide | true_divide => Div,
     /// Angle of the point `(y, x)`.
@@ -124,6 +161,7 @@ pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) 
 pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let _here = crate::write::here();
     two("floor_divide", x, y, false, |b, x, y| {
+        let (x, y) = (counting(b, x)?, counting(b, y)?);
         let d = b.ty(x).dtype;
         if d.is_float() {
             // As NumPy has it: nothing divides an infinity, and by zero the quotient is that of `/`.
@@ -157,6 +195,11 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     })
 }
 
+/// Bools as numbers of i8, as NumPy divides them.
+fn counting(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+    if b.ty(x).dtype == DType::Bool { b.cast(x, DType::I8) } else { Ok(x) }
+}
+
 /// Whether a remainder is other than zero and has another sign than the divisor.
 fn signs_differ(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
     let zero = b.full_like(r, 0.0)?;
@@ -167,6 +210,7 @@ fn signs_differ(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
 
 /// The remainder with the divisor's sign; a zero has it too.
 fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+    let (x, y) = (counting(b, x)?, counting(b, y)?);
     let r = b.binary(Binary::Rem, x, y)?;
     let fix = signs_differ(b, r, y)?;
     let moved = b.add(r, y)?;
@@ -381,8 +425,14 @@ pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
 #[track_caller]
 pub fn clip(x: &Tensor, low: Option<Operand>, high: Option<Operand>) -> Tensor {
     let _here = crate::write::here();
+    // Bounds that the dtype has no place for are compared in a dtype that has.
+    let fits = |n: &Number| match (x.error(), n) {
+        (Some(_), _) => true,
+        (None, Number::Float(n)) => x.dtype().is_float() || (x.dtype() != DType::Bool && n.fract() == 0.0),
+        (None, n) => x.dtype() != DType::Bool && n.to_scalar(x.dtype()).is_some(),
+    };
     match (low, high) {
-        (Some(Operand::Number(l)), Some(Operand::Number(h))) => write::one(&[x], |b, v| {
+        (Some(Operand::Number(l)), Some(Operand::Number(h))) if fits(&l) && fits(&h) => write::one(&[x], |b, v| {
             let d = b.ty(v[0]).dtype;
             let ty = b.ty(v[0]);
             let (l, h) = (b.full(&ty, write::scalar_of("clip", d, l)?)?, b.full(&ty, write::scalar_of("clip", d, h)?)?);

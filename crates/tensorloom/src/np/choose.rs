@@ -61,7 +61,7 @@ pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
     let mask = super::not_equal(&ravel(condition), 0);
     let index = places(&mask, size, 0);
     let within = super::less(&engine_of(x).arange(DType::I64, size), &super::sum(&mask, ()));
-    where_(&within, &super::take(x, &index, None), 0)
+    where_(&within, &super::take(x, &index, None), 0).cast(x.dtype())
 }
 
 /// The slices along an axis, or the elements in order, whose flag is set.

@@ -145,7 +145,7 @@ pub fn ravel_multi_index(index: &[&Tensor], shape: &[usize]) -> Tensor {
     };
     let zero = super::zeros_like(first).cast(DType::I64);
     index.iter().zip(shape).fold(zero, |flat, (i, &n)| {
-        let i = super::clip(i, Some(0.into()), Some((n.max(1) - 1).into()));
+        let i = super::clip(&i.cast(DType::I64), Some(0.into()), Some((n.max(1) - 1).into()));
         flat * n as i64 + i
     })
 }

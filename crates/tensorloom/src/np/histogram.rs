@@ -14,11 +14,22 @@ pub fn bincount(x: &Tensor, n: usize) -> Tensor {
     lax::index_add(&zeros, &[&ravel(&at)], &one)
 }
 
-/// Which bin each element falls into, for increasing edges: the first edge above it, or not below with `right`.
+/// Which bin each element falls into, for edges in increasing or decreasing order: how many edges are not beyond it, or
+/// with `right` how many it is beyond.
 #[track_caller]
 pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Tensor {
     let _here = crate::write::here();
-    searchsorted(bins, x, !right)
+    if let Some(e) = need_rank("digitize", bins, 1) {
+        return e;
+    }
+    let n = bins.size(0);
+    if n < 2 {
+        return searchsorted(bins, x, !right);
+    }
+    // Decreasing edges count from their end.
+    let falls = super::greater(&bins.index(0, 0), &bins.index(0, -1));
+    let i = searchsorted(&falls.select(&bins.flip(&[0]), bins), x, !right);
+    falls.select(&(n as i64 - &i), &i)
 }
 
 /// The edges of equal bins over a range, or over all elements.
@@ -33,8 +44,8 @@ pub fn histogram_bin_edges(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -
     // A range without width is widened, as NumPy does.
     let flat = low.eq(&high);
     let (low, high) = (where_(&flat, &(&low - 0.5), &low), where_(&flat, &(&high + 0.5), &high));
-    let steps = super::linspace(0.0, 1.0, bins + 1, true, x.dtype());
-    let inner = &low + (&high - &low) * &steps;
+    // As NumPy has it, so that numbers at an edge fall into the same bin.
+    let inner = super::arange(0.0, bins as f64 + 1.0, 1.0).cast(x.dtype()) * ((&high - &low) / bins as f64) + &low;
     // The last edge is the end itself.
     let at = engine_of(&x).tensor(&[bins as i64], &[1]);
     lax::index_set(&inner, &[&at], &high.unsqueeze(0))

@@ -14,10 +14,10 @@ pub fn gcd(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     if let Some(e) = not_integers("gcd", &x, &y) {
         return e;
     }
-    let (x, y) = (x.abs(), y.abs());
-    let all = super::broadcast_arrays(&[&x, &y]);
+    // In the common dtype first: the size of the least i8 is no i8.
     let d = super::result_type(&[&x, &y]).unwrap_or(x.dtype());
-    let start = (all[0].cast(d), all[1].cast(d));
+    let all = super::broadcast_arrays(&[&x.cast(d).abs(), &y.cast(d).abs()]);
+    let start = (all[0].clone(), all[1].clone());
     // Euclid's algorithm on all pairs at once, until none has a remainder.
     let more = |(_, b): (Tensor, Tensor)| super::any(&b, ());
     let step = |(a, b): (Tensor, Tensor)| {
@@ -35,7 +35,8 @@ pub fn lcm(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let (x, y) = pair(x.into(), y.into());
     let d = gcd(&x, &y);
     let safe = super::where_(&super::equal(&d, 0), 1, &d);
-    super::abs(&(x * super::floor_divide(&y, &safe)))
+    // Sizes are divided: quotients of negative numbers may be rounded down.
+    super::abs(&x.cast(d.dtype())) * super::floor_divide(super::abs(&y.cast(d.dtype())), &safe)
 }
 
 fn not_integers(op: &'static str, x: &Tensor, y: &Tensor) -> Option<Tensor> {
@@ -52,6 +53,9 @@ pub fn bitwise_count(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
     write::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
+        if ty.dtype == DType::Bool {
+            return b.cast(v[0], DType::U8);
+        }
         if !ty.dtype.is_int() {
             return Err(write::misfit("bitwise_count", &[ty], "only integers have bits to count"));
         }
@@ -87,6 +91,8 @@ pub fn nextafter(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let (x, y) = pair(x.into(), y.into());
     write::one(&[&x, &y], |b, v| {
         let (x, y) = write::align(b, "nextafter", v[0], v[1])?;
+        let d = write::float_of(b.ty(x).dtype);
+        let (x, y) = (b.cast(x, d)?, b.cast(y, d)?);
         neighbour(b, x, y)
     })
 }

@@ -103,6 +103,9 @@ pub fn isneginf(x: &Tensor) -> Tensor {
 #[track_caller]
 pub fn isclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Tensor {
     let _here = crate::write::here();
+    // Differences of narrow or unsigned integers may not fit their dtype.
+    let wide = |t: &Tensor| if t.error().is_some() || t.dtype().is_float() { t.clone() } else { t.cast(DType::I64) };
+    let (x, y) = (&wide(x), &wide(y));
     let (fx, fy) = (isfinite(x), isfinite(y));
     let near = (x - y).abs().le(&(y.abs() * rtol + atol));
     fx.and(&fy).select(&near, &x.eq(y))

@@ -1,13 +1,23 @@
 //! Products of vectors and matrices.
 
 use super::{need_rank, ravel};
-use crate::{Tensor, write};
+use crate::{DType, Tensor, write};
 
 /// The matrix product with NumPy's rules.
 #[track_caller]
 pub fn matmul(a: &Tensor, b: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    a.matmul(b)
+    of_bools(a, b, |a, b| a.matmul(b))
+}
+
+/// A sum of products. Of bools it is whether both are true anywhere: they are multiplied and counted as floats.
+#[track_caller]
+pub(crate) fn of_bools(a: &Tensor, b: &Tensor, f: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> Tensor {
+    let bools = |t: &Tensor| t.error().is_none() && t.dtype() == DType::Bool;
+    if bools(a) && bools(b) {
+        return super::not_equal(&f(&a.cast(DType::F32), &b.cast(DType::F32)), 0);
+    }
+    f(a, b)
 }
 
 /// Inner product of vectors, matrix product, or the sum over the last axis of `a` and the last but one of `b`.
@@ -18,7 +28,7 @@ pub fn dot(a: &Tensor, b: &Tensor) -> Tensor {
         return Tensor::from_error(e);
     }
     match (a.rank(), b.rank()) {
-        (0, _) | (_, 0) => a * b,
+        (0, _) | (_, 0) => super::multiply(a, b),
         (_, 1) => lax_dot(a, b, a.rank() - 1, 0),
         (_, n) => lax_dot(a, b, a.rank() - 1, n - 2),
     }
@@ -26,7 +36,7 @@ pub fn dot(a: &Tensor, b: &Tensor) -> Tensor {
 
 #[track_caller]
 fn lax_dot(a: &Tensor, b: &Tensor, i: usize, j: usize) -> Tensor {
-    crate::lax::dot_general(a, b, (&[i], &[j]), (&[], &[]))
+    of_bools(a, b, |a, b| crate::lax::dot_general(a, b, (&[i], &[j]), (&[], &[])))
 }
 
 /// The sum of products over the last axes.
@@ -37,7 +47,7 @@ pub fn inner(a: &Tensor, b: &Tensor) -> Tensor {
         return Tensor::from_error(e);
     }
     match (a.rank(), b.rank()) {
-        (0, _) | (_, 0) => a * b,
+        (0, _) | (_, 0) => super::multiply(a, b),
         (m, n) => lax_dot(a, b, m - 1, n - 1),
     }
 }
@@ -46,7 +56,7 @@ pub fn inner(a: &Tensor, b: &Tensor) -> Tensor {
 #[track_caller]
 pub fn outer(a: &Tensor, b: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    ravel(a).unsqueeze(-1) * ravel(b)
+    super::multiply(&ravel(a).unsqueeze(-1), &ravel(b))
 }
 
 /// The inner product of all elements.
@@ -56,25 +66,32 @@ pub fn vdot(a: &Tensor, b: &Tensor) -> Tensor {
     inner(&ravel(a), &ravel(b))
 }
 
-/// Inner products along an axis, after broadcasting.
+/// Inner products along an axis, after broadcasting, in the dtype of the operands.
 #[track_caller]
 pub fn vecdot(a: &Tensor, b: &Tensor, axis: isize) -> Tensor {
     let _here = crate::write::here();
-    super::sum(&(a * b), axis)
+    if let Some(e) = a.error().or_else(|| b.error()) {
+        return Tensor::from_error(e);
+    }
+    of_bools(a, b, |a, b| {
+        let y = write::rounded([a, b], |[a, b]| super::sum(&(a * b), axis));
+        // Sums of integers would be i64.
+        super::result_type(&[a, b]).filter(|d| !d.is_float()).map_or(y.clone(), |d| y.cast(d))
+    })
 }
 
 /// Matrices times vectors, after broadcasting.
 #[track_caller]
 pub fn matvec(a: &Tensor, x: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    need_rank("matvec", x, 1).unwrap_or_else(|| a.matmul(&x.unsqueeze(-1)).squeeze(-1))
+    need_rank("matvec", x, 1).unwrap_or_else(|| matmul(a, &x.unsqueeze(-1)).squeeze(-1))
 }
 
 /// Vectors times matrices, after broadcasting.
 #[track_caller]
 pub fn vecmat(x: &Tensor, a: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    need_rank("vecmat", x, 1).unwrap_or_else(|| x.unsqueeze(-2).matmul(a).squeeze(-2))
+    need_rank("vecmat", x, 1).unwrap_or_else(|| matmul(&x.unsqueeze(-2), a).squeeze(-2))
 }
 
 /// The cross product along the last axis, which has 3 elements.
@@ -109,5 +126,5 @@ pub fn kron(a: &Tensor, b: &Tensor) -> Tensor {
     let wide_a: Vec<isize> = sa.iter().flat_map(|&n| [n, 1]).collect();
     let wide_b: Vec<isize> = sb.iter().flat_map(|&n| [1, n]).collect();
     let out: Vec<isize> = sa.iter().zip(&sb).map(|(m, n)| m * n).collect();
-    (a.reshape(&wide_a) * b.reshape(&wide_b)).reshape(&out)
+    super::multiply(&a.reshape(&wide_a), &b.reshape(&wide_b)).reshape(&out)
 }

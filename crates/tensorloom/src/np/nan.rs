@@ -3,24 +3,35 @@
 use super::{Along, isnan, sum, where_};
 use crate::{Tensor, write};
 
-/// How many elements are no NaN.
+/// How many elements are no NaN, in the dtype of a float.
 #[track_caller]
 fn counted(x: &Tensor, axes: Along) -> Tensor {
-    sum(&isnan(x).not().cast(write::float_of(x.dtype())), axes)
+    sum(&isnan(x).not().cast(x.dtype()), axes)
+}
+
+/// Whether a tensor has no place for NaN.
+fn is_exact(x: &Tensor) -> bool {
+    x.error().is_none() && !x.dtype().is_float()
+}
+
+/// `x` with a number in place of NaN.
+#[track_caller]
+fn replaced(x: &Tensor, by: f64) -> Tensor {
+    if is_exact(x) { x.clone() } else { where_(&isnan(x), by, x) }
 }
 
 /// The sum without NaN.
 #[track_caller]
 pub fn nansum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
-    sum(&where_(&isnan(x), 0.0, x), axes)
+    sum(&replaced(x, 0.0), axes)
 }
 
 /// The product without NaN.
 #[track_caller]
 pub fn nanprod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
-    super::prod(&where_(&isnan(x), 1.0, x), axes)
+    super::prod(&replaced(x, 1.0), axes)
 }
 
 /// The mean without NaN.
@@ -28,7 +39,10 @@ pub fn nanprod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 pub fn nanmean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into();
-    nansum(x, axes.clone()) / counted(x, axes)
+    if is_exact(x) {
+        return super::mean(x, axes);
+    }
+    write::rounded([x], |[x]| nansum(&x, axes.clone()) / counted(&x, axes))
 }
 
 /// The largest number; NaN if there is none.
@@ -47,8 +61,11 @@ pub fn nanmin(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 #[track_caller]
 fn extreme(x: &Tensor, axes: Along, fill: f64, f: fn(&Tensor, Along) -> Tensor) -> Tensor {
+    if is_exact(x) {
+        return f(x, axes);
+    }
     let none = super::all(&isnan(x), axes.clone());
-    let y = f(&where_(&isnan(x), fill, x), axes);
+    let y = f(&replaced(x, fill), axes);
     where_(&none, f64::NAN, &y)
 }
 
@@ -60,7 +77,10 @@ pub fn nanargmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
-    let i = super::argmax(&where_(&isnan(x), f64::NEG_INFINITY, x), axis);
+    if is_exact(x) {
+        return super::argmax(x, axis);
+    }
+    let i = super::argmax(&replaced(x, f64::NEG_INFINITY), axis);
     where_(&super::all(&isnan(x), axis), -1, &i)
 }
 
@@ -72,7 +92,10 @@ pub fn nanargmin(x: &Tensor, axis: impl Into<Along>) -> Tensor {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
-    let i = super::argmin(&where_(&isnan(x), f64::INFINITY, x), axis);
+    if is_exact(x) {
+        return super::argmin(x, axis);
+    }
+    let i = super::argmin(&replaced(x, f64::INFINITY), axis);
     where_(&super::all(&isnan(x), axis), -1, &i)
 }
 
@@ -84,7 +107,7 @@ pub fn nancumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
-    super::cumsum(&where_(&isnan(x), 0.0, x), axis)
+    super::cumsum(&replaced(x, 0.0), axis)
 }
 
 /// Running products in which NaN counts as 1.
@@ -95,71 +118,30 @@ pub fn nancumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
-    super::cumprod(&where_(&isnan(x), 1.0, x), axis)
+    super::cumprod(&replaced(x, 1.0), axis)
 }
 
-/// The variance without NaN.
+/// The variance in the dtype of `x`, which is a float; NaN where no degree of freedom is left.
+#[track_caller]
+fn variance(x: &Tensor, axes: Along, ddof: usize) -> Tensor {
+    let m = nansum(x, axes.clone().keep()) / counted(x, axes.clone().keep());
+    let d = where_(&isnan(x), 0.0, &(x - &m));
+    let n = counted(x, axes.clone()) - ddof as f64;
+    where_(&super::greater(&n, 0.0), &(sum(&d.square(), axes) / &n), f64::NAN)
+}
+
+/// The variance without NaN; NaN where no more than `ddof` numbers are left.
 #[track_caller]
 pub fn nanvar(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
-    let axes = axes.into();
-    let m = nanmean(x, axes.clone().keep());
-    let d = where_(&isnan(x), 0.0, &(x - &m));
-    sum(&d.square(), axes.clone()) / (counted(x, axes) - ddof as f64)
+    let x = x.cast(write::float_of(x.dtype()));
+    write::rounded([&x], |[x]| variance(&x, axes.into(), ddof))
 }
 
 /// The standard deviation without NaN.
 #[track_caller]
 pub fn nanstd(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
-    nanvar(x, axes, ddof).sqrt()
-}
-
-/// [`super::median`] without NaN.
-#[track_caller]
-pub fn nanmedian(x: &Tensor, axis: impl Into<Along>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nanmedian", axis) {
-        Ok(axis) => axis,
-        Err(bad) => return bad,
-    };
-    nanquantile(x, 0.5, axis)
-}
-
-/// [`super::percentile`] without NaN.
-#[track_caller]
-pub fn nanpercentile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nanpercentile", axis) {
-        Ok(axis) => axis,
-        Err(bad) => return bad,
-    };
-    nanquantile(x, q / 100.0, axis)
-}
-
-/// [`super::quantile`] without NaN.
-#[track_caller]
-pub fn nanquantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nanquantile", axis) {
-        Ok(axis) => axis,
-        Err(bad) => return bad,
-    };
-    let (x, axis) = match axis {
-        Some(a) => (x.clone(), a),
-        None => (super::ravel(x), 0),
-    };
-    if let Some(e) = super::need_rank("nanquantile", &x, 1) {
-        return e;
-    }
     let x = x.cast(write::float_of(x.dtype()));
-    // NaN is sorted to the end, so the first `n` are the numbers.
-    let sorted = crate::lax::sort(&x, axis);
-    let n = counted(&x, super::along(axis).keep());
-    let at = ((&n - 1.0) * q.clamp(0.0, 1.0)).stop_gradient();
-    let low = at.floor();
-    let pick = |at: &Tensor| super::take_along_axis(&sorted, &at.cast(crate::DType::I64), axis);
-    let (a, b) = (pick(&super::maximum(&low, 0.0)), pick(&super::maximum(&at.ceil(), 0.0)));
-    let t = &at - &low;
-    (&a * (1.0 - &t) + &b * &t).squeeze(axis)
+    write::rounded([&x], |[x]| variance(&x, axes.into(), ddof).sqrt())
 }

@@ -1,7 +1,8 @@
 //! Sorting, and places in sorted order.
 
 use crate::{Along, DType, Tensor, lax, write};
-use ir::ops::Sort;
+use ir::ops::{GatherMode, Sort};
+use ir::{Binary, Build, Compare, Unary, Value};
 
 /// Sorted along an axis, NaN last; `None` sorts all elements in order.
 #[track_caller]
@@ -36,60 +37,51 @@ pub fn argsort(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     })
 }
 
-/// The middle element in order, or the mean of the middle two, along an axis.
-#[track_caller]
-pub fn median(x: &Tensor, axis: impl Into<Along>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("median", axis) {
-        Ok(axis) => axis,
-        Err(bad) => return bad,
-    };
-    quantile(x, 0.5, axis)
-}
-
-/// The element below which a fraction `q` lies, by linear interpolation.
-#[track_caller]
-pub fn quantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("quantile", axis) {
-        Ok(axis) => axis,
-        Err(bad) => return bad,
-    };
-    let (x, axis) = match axis {
-        Some(a) => (x.clone(), a),
-        None => (super::ravel(x), 0),
-    };
-    let sorted = lax::sort(&x.cast(write::float_of(x.dtype())), axis);
-    let n = x.size(axis);
-    if n == 0 || sorted.error().is_some() {
-        return sorted;
-    }
-    let at = q.clamp(0.0, 1.0) * (n - 1) as f64;
-    let (low, high) = (at.floor() as isize, at.ceil() as isize);
-    let t = at - at.floor();
-    let y = sorted.index(axis, low) * (1.0 - t) + sorted.index(axis, high) * t;
-    let nan = super::any(&super::isnan(&x), axis);
-    nan.select(&super::full_like(&y, f64::NAN), &y)
-}
-
-/// [`quantile`] by percent.
-#[track_caller]
-pub fn percentile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("percentile", axis) {
-        Ok(axis) => axis,
-        Err(bad) => return bad,
-    };
-    quantile(x, q / 100.0, axis)
-}
-
 /// Where values would be inserted into a sorted vector to keep it sorted: before equal elements, or after with `right`.
+/// NaN is sorted to the end.
 #[track_caller]
 pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
     let _here = crate::write::here();
-    let v = values.unsqueeze(-1);
-    let before = if right { sorted.le(&v) } else { sorted.lt(&v) };
-    super::sum(&before, -1)
+    write::one(&[sorted, values], |b, v| {
+        let (ty, tv) = (b.ty(v[0]), b.ty(v[1]));
+        if ty.rank() != 1 {
+            return Err(write::misfit("searchsorted", &[ty, tv], "what is searched has to be a vector"));
+        }
+        let Some(dtype) = ty.dtype.promote(tv.dtype) else {
+            return Err(write::misfit("searchsorted", &[ty, tv], "they have no dtype in common"));
+        };
+        let (sorted, values) = (b.cast(v[0], dtype)?, b.cast(v[1], dtype)?);
+        let n = ty.shape[0];
+        let mut at = b.zeros(&tv.with_dtype(DType::I64))?;
+        // All that stands before `at` is before the value; steps of powers of two, the largest first, find the rest.
+        for step in (0..usize::BITS - n.leading_zeros()).rev().map(|k| 1u64 << k) {
+            let last = b.offset(at, step as f64 - 1.0)?;
+            let x = b.take(sorted, last, 0, GatherMode::Clip)?;
+            let end = b.full_like(last, n as f64)?;
+            let inside = b.compare(Compare::Lt, last, end)?;
+            let before = if right {
+                let after = is_less(b, values, x)?;
+                b.unary(Unary::Not, after)?
+            } else {
+                is_less(b, x, values)?
+            };
+            let on = b.binary(Binary::And, inside, before)?;
+            let next = b.offset(at, step as f64)?;
+            at = b.select(on, next, at)?;
+        }
+        Ok(at)
+    })
+}
+
+/// Whether `x` is sorted before `y`: NaN is behind all numbers.
+fn is_less(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+    let less = b.compare(Compare::Lt, x, y)?;
+    if !b.ty(x).dtype.is_float() {
+        return Ok(less);
+    }
+    let (number, nan) = (b.compare(Compare::Eq, x, x)?, b.compare(Compare::Ne, y, y)?);
+    let last = b.binary(Binary::And, number, nan)?;
+    b.binary(Binary::Or, less, last)
 }
 
 /// The indices that sort by several keys along an axis, the last key first.

@@ -62,7 +62,7 @@ pub fn polyder(p: &Tensor, m: usize) -> Tensor {
 #[track_caller]
 pub fn polyint(p: &Tensor, m: usize) -> Tensor {
     let _here = crate::write::here();
-    (0..m).fold(p.clone(), |p, _| {
+    (0..m).fold(p.cast(write::float_of(p.dtype())), |p, _| {
         let n = p.numel();
         let powers: Vec<f64> = (1..=n).rev().map(|k| k as f64).collect();
         let divided = &p / engine_of(&p).tensor(&powers, &[n]).cast(p.dtype());
@@ -74,7 +74,8 @@ pub fn polyint(p: &Tensor, m: usize) -> Tensor {
 #[track_caller]
 pub fn poly(roots: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    let one = engine_of(roots).ones(write::float_of(roots.dtype()), &[1]);
+    let roots = roots.cast(write::float_of(roots.dtype()));
+    let one = engine_of(&roots).ones(roots.dtype(), &[1]);
     (0..roots.numel()).fold(one.clone(), |p, i| {
         let factor = super::concatenate(&[&one, &(-roots.index(0, i as isize)).unsqueeze(0)], 0);
         polymul(&p, &factor)

@@ -116,12 +116,8 @@ pub fn count_nonzero(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// The mean of values along axes, as floats.
 pub(crate) fn mean_of(b: &mut dyn Build, x: Value, axes: &[usize]) -> ir::Result<Value> {
-    let ty = b.ty(x);
-    let x = b.cast(x, float_of(ty.dtype))?;
-    let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
-    let s = b.sum(x, axes)?;
-    let n = b.full_like(s, n as f64)?;
-    b.div(s, n)
+    let x = b.cast(x, float_of(b.ty(x).dtype))?;
+    b.mean(x, axes)
 }
 
 /// The mean.
@@ -137,6 +133,9 @@ pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> 
     let _here = crate::write::here();
     let axes = axes.into();
     let Some(w) = weights else { return mean(x, axes) };
+    if let Some(e) = x.error().or_else(|| w.error()) {
+        return Tensor::from_error(e);
+    }
     let w = match &axes.axes {
         Some(list) if list.len() == 1 && w.rank() == 1 && x.rank() > 1 => {
             let rank = x.rank() as isize;
@@ -146,7 +145,9 @@ pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> 
         }
         _ => w.clone(),
     };
-    sum(&(x * &w), axes.clone()) / sum(&w, axes)
+    // Integers and bools are multiplied as floats: their products may not fit.
+    let (x, w) = (x.cast(float_of(x.dtype())), w.cast(float_of(w.dtype())));
+    write::rounded([&x, &w], |[x, w]| sum(&(&x * &w), axes.clone()) / sum(&w, axes))
 }
 
 /// The mean square distance from the mean, over `n − ddof`.
@@ -154,24 +155,37 @@ pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> 
 pub fn var(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
     over("var", x, axes.into(), |b, x, axes| {
-        let ty = b.ty(x);
-        let m = mean_of(b, x, axes)?;
-        let m = b.unreduce(m, &ty.shape, axes)?;
-        let x = b.cast(x, float_of(ty.dtype))?;
-        let d = b.sub(x, m)?;
-        let sq = b.mul(d, d)?;
-        let s = b.sum(sq, axes)?;
-        let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
-        let n = b.full_like(s, n as f64 - ddof as f64)?;
-        b.div(s, n)
+        let dtype = float_of(b.ty(x).dtype);
+        let y = variance(b, x, axes, ddof)?;
+        b.cast(y, dtype)
     })
+}
+
+/// The variance in the dtype that sums of narrow floats are computed in.
+fn variance(b: &mut dyn Build, x: Value, axes: &[usize], ddof: usize) -> ir::Result<Value> {
+    let ty = b.ty(x);
+    let x = b.cast(x, float_of(ty.dtype).accumulator())?;
+    let m = b.mean(x, axes)?;
+    let m = b.unreduce(m, &ty.shape, axes)?;
+    let d = b.sub(x, m)?;
+    let sq = b.mul(d, d)?;
+    let s = b.sum(sq, axes)?;
+    let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
+    // Without degrees of freedom the result is infinite, or NaN where all deviations are 0.
+    let n = b.full_like(s, n.saturating_sub(ddof) as f64)?;
+    b.div(s, n)
 }
 
 /// The square root of [`var`].
 #[track_caller]
 pub fn std(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
-    var(x, axes, ddof).sqrt()
+    over("std", x, axes.into(), |b, x, axes| {
+        let dtype = float_of(b.ty(x).dtype);
+        let y = variance(b, x, axes, ddof)?;
+        let y = b.unary(ir::Unary::Sqrt, y)?;
+        b.cast(y, dtype)
+    })
 }
 
 #[track_caller]
@@ -275,6 +289,14 @@ pub fn trapezoid(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: isize) -> Tensor
     if let Some(e) = super::need_rank("trapezoid", y, 1) {
         return e;
     }
+    let y = y.cast(float_of(y.dtype()));
+    match x {
+        None => write::rounded([&y], |[y]| area(&y, None, dx, axis)),
+        Some(x) => write::rounded([&y, x], |[y, x]| area(&y, Some(&x), dx, axis)),
+    }
+}
+
+fn area(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: isize) -> Tensor {
     let n = y.size(axis) as isize;
     let mean = (y.slice(axis, 1, n, 1) + y.slice(axis, 0, n - 1, 1)) * 0.5;
     match x {

@@ -201,6 +201,16 @@ pub enum PadMode {
     Symmetric,
     /// From the other end.
     Wrap,
+    /// In equal steps from the edge element to a number at the end.
+    LinearRamp(Operand),
+    /// With the largest element along the axis.
+    Maximum,
+    /// With the smallest.
+    Minimum,
+    /// With their mean, which is rounded for integers.
+    Mean,
+    /// With their median, which is rounded for integers.
+    Median,
 }
 
 /// Adds elements before and after each axis.
@@ -221,26 +231,71 @@ pub fn pad(x: &Tensor, widths: &[(usize, usize)], mode: PadMode) -> Tensor {
     }
     let mut y = x.clone();
     for (axis, &(low, high)) in widths.iter().enumerate() {
-        let n = x.shape()[axis] as i64;
-        if n == 0 || low + high == 0 {
+        if low + high == 0 {
             continue;
         }
-        let place = |i: i64| match mode {
-            PadMode::Edge => i.clamp(0, n - 1),
-            PadMode::Wrap => i.rem_euclid(n),
-            PadMode::Symmetric => {
-                let k = i.rem_euclid(2 * n);
-                k.min(2 * n - 1 - k)
+        if x.shape()[axis] == 0 {
+            let text = format!("axis {axis} of {} has no element to continue; pad it with a constant", x.ty());
+            return write::invalid("pad", text);
+        }
+        y = match &mode {
+            PadMode::LinearRamp(end) => ramps(&y, axis as isize, (low, high), end),
+            PadMode::Maximum | PadMode::Minimum | PadMode::Mean | PadMode::Median => {
+                statistics(&y, axis as isize, (low, high), &mode)
             }
-            _ if n == 1 => 0,
-            _ => {
-                let k = i.rem_euclid(2 * n - 2);
-                k.min(2 * n - 2 - k)
-            }
+            _ => repeated(&y, axis as isize, (low, high), &mode),
         };
-        let index: Vec<i64> = (-(low as i64)..n + high as i64).map(place).collect();
-        let index = crate::engine_of(x).tensor(&index, &[index.len()]);
-        y = super::take(&y, &index, Some(axis as isize));
     }
     y
+}
+
+/// Elements before and after an axis that are elements of it.
+fn repeated(x: &Tensor, axis: isize, (low, high): (usize, usize), mode: &PadMode) -> Tensor {
+    let n = x.size(axis) as i64;
+    let place = |i: i64| match mode {
+        PadMode::Edge => i.clamp(0, n - 1),
+        PadMode::Wrap => i.rem_euclid(n),
+        PadMode::Symmetric => {
+            let k = i.rem_euclid(2 * n);
+            k.min(2 * n - 1 - k)
+        }
+        _ if n == 1 => 0,
+        _ => {
+            let k = i.rem_euclid(2 * n - 2);
+            k.min(2 * n - 2 - k)
+        }
+    };
+    let index: Vec<i64> = (-(low as i64)..n + high as i64).map(place).collect();
+    let index = crate::engine_of(x).tensor(&index, &[index.len()]);
+    super::take(x, &index, Some(axis))
+}
+
+/// A number of all elements along an axis, before and after it.
+fn statistics(x: &Tensor, axis: isize, (low, high): (usize, usize), mode: &PadMode) -> Tensor {
+    let along = super::along(axis).keep();
+    let one = match mode {
+        PadMode::Maximum => super::max(x, along),
+        PadMode::Minimum => super::min(x, along),
+        PadMode::Mean => super::mean(x, along),
+        _ => super::median(x, along),
+    };
+    let one = if x.dtype().is_float() { one } else { super::rint(&one) };
+    let one = one.cast(x.dtype());
+    let times = |n: usize| super::repeat(&one, n, axis);
+    Tensor::concat(&[&times(low), x, &times(high)], axis)
+}
+
+/// Steps from the elements at both ends of an axis to a number.
+fn ramps(x: &Tensor, axis: isize, (low, high): (usize, usize), end: &Operand) -> Tensor {
+    let end = end.of(x).cast(x.dtype());
+    let d = write::float_of(x.dtype());
+    let ramp = |edge: isize, n: usize, falls: bool| {
+        let edge = x.index(axis, edge).unsqueeze(axis).cast(d);
+        let shape: Vec<isize> = (0..x.rank() as isize).map(|a| if a == axis { -1 } else { 1 }).collect();
+        let step = crate::arange(n).cast(d).reshape(&shape) * (1.0 / n.max(1) as f64);
+        let y = &end + (edge - &end) * step;
+        let y = if x.dtype().is_float() { y } else { super::floor(&y) }.cast(x.dtype());
+        if falls { y.flip(&[axis]) } else { y }
+    };
+    Tensor::concat(&[&ramp(0, low, false), x, &ramp(-1, high, true)], axis)
 }

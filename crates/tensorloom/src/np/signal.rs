@@ -2,7 +2,7 @@
 
 use super::{need_rank, ravel};
 use crate::lax::{ConvOptions, Padding, conv_general_dilated};
-use crate::{Tensor, write};
+use crate::{DType, Tensor, write};
 use std::f64::consts::PI;
 
 /// The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly.
@@ -30,7 +30,8 @@ fn slide(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
         other => return write::invalid("convolve", format!("the mode {other:?} is none of full, same, valid")),
     };
     let options = ConvOptions { padding: Padding::Explicit(vec![pad]), ..ConvOptions::default() };
-    conv_general_dilated(&a.reshape(&[1, 1, -1]), &b.reshape(&[1, 1, -1]), &options).reshape(&[-1])
+    let lines = |t: &Tensor| t.reshape(&[1, 1, -1]);
+    super::of_bools(a, b, |a, b| conv_general_dilated(&lines(a), &lines(b), &options)).reshape(&[-1])
 }
 
 /// The cross-correlation of two vectors.
@@ -50,7 +51,7 @@ pub fn correlate(a: &Tensor, v: &Tensor, mode: &str) -> Tensor {
     slide(v, a, mode).flip(&[0])
 }
 
-/// Differences of neighbours along an axis, `n` times.
+/// Differences of neighbours along an axis, `n` times; of bools whether they differ.
 #[track_caller]
 pub fn diff(x: &Tensor, n: usize, axis: isize) -> Tensor {
     let _here = crate::write::here();
@@ -59,7 +60,8 @@ pub fn diff(x: &Tensor, n: usize, axis: isize) -> Tensor {
     }
     (0..n).fold(x.clone(), |x, _| {
         let size = x.size(axis) as isize;
-        x.slice(axis, 1, size, 1) - x.slice(axis, 0, (size - 1).max(0), 1)
+        let (later, sooner) = (x.slice(axis, 1, size, 1), x.slice(axis, 0, (size - 1).max(0), 1));
+        if x.dtype() == DType::Bool { super::not_equal(&later, &sooner) } else { later - sooner }
     })
 }
 
@@ -77,6 +79,7 @@ pub fn unwrap(x: &Tensor, axis: isize) -> Tensor {
     if let Some(e) = need_rank("unwrap", x, 1) {
         return e;
     }
+    let x = &x.cast(write::float_of(x.dtype()));
     let d = diff(x, 1, axis);
     let mut wrapped = super::remainder(&(&d + PI), 2.0 * PI) - PI;
     let half = super::full_like(&wrapped, -PI);
@@ -97,10 +100,13 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
     if n < 2 || xp.rank() != 1 || fp.shape() != xp.shape() {
         return write::invalid("interp", format!("{} and {} are no two vectors of points", xp.ty(), fp.ty()));
     }
+    // Differences of integers may not fit their dtype.
+    let [x, xp, fp] = [x, xp, fp].map(|t| t.cast(write::float_of(t.dtype())));
+    let (x, xp) = (&x, &xp);
     let i = super::searchsorted(xp, x, true).clamp(1, n as i64 - 1);
     let at = |t: &Tensor, i: &Tensor| super::take(t, i, Some(0));
     let low = &i - 1;
-    let (x0, x1, f0, f1) = (at(xp, &low), at(xp, &i), at(fp, &low), at(fp, &i));
+    let (x0, x1, f0, f1) = (at(xp, &low), at(xp, &i), at(&fp, &low), at(&fp, &i));
     let y = &f0 + (x - &x0) / (&x1 - &x0) * (&f1 - &f0);
     let y = x.lt(&xp.index(0, 0)).select(&fp.index(0, 0), &y);
     x.gt(&xp.index(0, n - 1)).select(&fp.index(0, n - 1), &y)

@@ -1,6 +1,6 @@
 //! Covariance and correlation.
 
-use crate::Tensor;
+use crate::{Tensor, write};
 
 /// The covariance of variables, which are rows, over `n − ddof`.
 #[track_caller]
@@ -10,22 +10,32 @@ pub fn cov(x: &Tensor, ddof: usize) -> Tensor {
         return e;
     }
     let flat = x.rank() == 1;
-    let x = if flat { x.unsqueeze(0) } else { x.clone() };
-    let d = &x - super::mean(&x, super::along(1).keep());
-    let n = x.size(1) as f64 - ddof as f64;
-    let c = d.matmul(&super::matrix_transpose(&d)) / n;
-    if flat { c.reshape(&[]) } else { c }
+    let x = x.cast(write::float_of(x.dtype()));
+    write::rounded([&x], |[x]| {
+        let c = covariance(&if flat { x.unsqueeze(0) } else { x }, ddof);
+        if flat { c.reshape(&[]) } else { c }
+    })
+}
+
+/// The covariance of rows in their own dtype; infinite or NaN without degrees of freedom.
+fn covariance(x: &Tensor, ddof: usize) -> Tensor {
+    let d = x - super::mean(x, super::along(1).keep());
+    let n = x.size(1).saturating_sub(ddof) as f64;
+    d.matmul(&super::matrix_transpose(&d)) / n
 }
 
 /// The correlation coefficients of variables, which are rows.
 #[track_caller]
 pub fn corrcoef(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    let c = cov(x, 1);
-    if c.rank() == 0 {
-        return &c / &c;
-    }
-    let s = super::diag(&c, 0).sqrt();
-    let r = &c / s.unsqueeze(-1) / &s;
-    r.clamp(-1.0, 1.0)
+    let x = x.cast(write::float_of(x.dtype()));
+    write::rounded([&x], |[x]| {
+        let c = cov(&x, 1);
+        if c.rank() == 0 {
+            return &c / &c;
+        }
+        let s = super::diag(&c, 0).sqrt();
+        let r = &c / s.unsqueeze(-1) / &s;
+        r.clamp(-1.0, 1.0)
+    })
 }

@@ -102,8 +102,13 @@ roundings! {
     ceil => Ceil,
     /// The integer part.
     trunc => Trunc,
-    /// Nearest integer, ties to even.
-    rint => Round,
+}
+
+/// Nearest integer, ties to even, as a float.
+#[track_caller]
+pub fn rint(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
+    real(x, |b, x| b.unary(Unary::Round, x))
 }
 
 /// Rounds to a number of decimals, ties to even.
@@ -111,7 +116,7 @@ roundings! {
 pub fn round(x: &Tensor, decimals: i32) -> Tensor {
     let _here = crate::write::here();
     if decimals == 0 {
-        return rint(x);
+        return rounding(x, Unary::Round);
     }
     let scale = 10f64.powi(decimals);
     (x * scale).round() / scale
@@ -136,9 +141,21 @@ macro_rules! numbers {
     )* };
 }
 
+/// `|x|`; bools are themselves.
+#[track_caller]
+pub fn abs(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
+    write::one(&[x], |b, v| if b.ty(v[0]).dtype == DType::Bool { Ok(v[0]) } else { b.unary(Unary::Abs, v[0]) })
+}
+
+/// The same as [`abs`].
+#[track_caller]
+pub fn absolute(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
+    abs(x)
+}
+
 numbers! {
-    /// `|x|`.
-    abs | absolute => Abs,
     /// `−x`.
     negative => Neg,
     /// −1, 0 or 1.
@@ -154,11 +171,11 @@ pub fn positive(x: &Tensor) -> Tensor {
     x.clone()
 }
 
-/// `x·x`.
+/// `x·x`; bools are squared as numbers of i8, as in NumPy.
 #[track_caller]
 pub fn square(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    x.square()
+    if x.error().is_none() && x.dtype() == DType::Bool { x.cast(DType::I8) } else { x.square() }
 }
 
 /// Cube root, of negative numbers too.
@@ -271,6 +288,7 @@ fn is_infinite(x: &Tensor) -> Tensor {
 #[track_caller]
 pub fn frexp(x: &Tensor) -> (Tensor, Tensor) {
     let _here = crate::write::here();
+    let x = &x.cast(float_of(x.dtype()));
     let special = x.is_finite().not().or(&x.eq(&(x * 0.0)));
     let exponent = {
         let raw = (x.abs().log2().floor() + 1.0).stop_gradient();

@@ -1,6 +1,7 @@
 //! Scaling, momentum, decay.
 
 use super::{Chain, Counted, Schedule, each, moment, per_leaf, stateless};
+use crate::write::rounded;
 use crate::{np, write};
 use ir::Values;
 use training::momentum::momentum;
@@ -68,16 +69,18 @@ pub fn add_decayed_weights(decay: f64) -> Chain {
 /// Scales each update by the ratio of its parameter's norm to its own.
 pub fn scale_by_trust_ratio(coefficient: f64, eps: f64) -> Chain {
     each(move |g, p| {
-        let (pn, gn) = (p.square().sum().sqrt(), g.square().sum().sqrt());
-        let ratio = &pn * coefficient / (&gn + eps);
-        let none = np::equal(&pn, 0.0).or(&np::equal(&gn, 0.0));
-        g * np::where_(&none, 1.0, &ratio)
+        rounded([g, p], |[g, p]| {
+            let (pn, gn) = (p.square().sum().sqrt(), g.square().sum().sqrt());
+            let ratio = &pn * coefficient / (&gn + eps);
+            let none = np::equal(&pn, 0.0).or(&np::equal(&gn, 0.0));
+            g * np::where_(&none, 1.0, &ratio)
+        })
     })
 }
 
 /// Scales each update by the root of the mean square of its parameter, at least `least`.
 pub fn scale_by_param_block_rms(least: f64) -> Chain {
-    each(move |g, p| g * np::maximum(&p.square().mean().sqrt(), least))
+    each(move |g, p| rounded([g, p], |[g, p]| g * np::maximum(&p.square().mean().sqrt(), least)))
 }
 
 /// Subtracts from each update of two axes or more its mean over all but the first.

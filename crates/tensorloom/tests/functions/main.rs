@@ -5,6 +5,7 @@ mod arguments;
 #[rustfmt::skip]
 mod calls;
 mod catalog;
+mod dtypes;
 mod line;
 mod names;
 mod table_lax;

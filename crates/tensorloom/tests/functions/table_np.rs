@@ -19,8 +19,8 @@ fn truth(b: tensorloom::Result<bool>) -> Tensor {
 
 pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
     Some(match l.name.strip_prefix("np.")? {
-        "round" => vec![np::round(&(&x[0] * 7.0), l.i("decimals") as i32)],
-        "around" => vec![np::around(&(&x[0] * 7.0), l.i("decimals") as i32)],
+        "round" => vec![np::round(&(&x[0] * 7), l.i("decimals") as i32)],
+        "around" => vec![np::around(&(&x[0] * 7), l.i("decimals") as i32)],
         "isclose" => vec![np::isclose(&x[0], &x[1], 1e-5, 1e-8)],
         "allclose" => vec![truth(np::allclose(&x[0], &x[1], 1e-5, 1e-8))],
         "array_equal" => vec![truth(np::array_equal(&x[0], &x[1]))],
@@ -52,6 +52,11 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
                 "edge" => PadMode::Edge,
                 "reflect" => PadMode::Reflect,
                 "symmetric" => PadMode::Symmetric,
+                "linear_ramp" => PadMode::LinearRamp(0.0.into()),
+                "maximum" => PadMode::Maximum,
+                "minimum" => PadMode::Minimum,
+                "mean" => PadMode::Mean,
+                "median" => PadMode::Median,
                 _ => PadMode::Wrap,
             };
             vec![np::pad(&x[0], &[(w[0], w[1]), (w[2], w[3])], mode)]
