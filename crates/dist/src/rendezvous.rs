@@ -224,7 +224,7 @@ impl<'a> Arrivals<'a> {
             let (mut stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The other side has gone, or there are too many files for now.
+                // The other side has gone, or the process has too many open files at this moment.
                 Err(_) => return Ok(()),
             };
             let challenge = Key::challenge()?;
