@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Given {
     /// Values of the size arguments.
     pub sizes: Vec<i64>,
-    /// Pairs of buffers of which one is written and which are the same memory, element for element.
+    /// Pairs of buffers that are the same memory, element for element, and one of them is written.
     pub aliases: Vec<(Buf, Buf)>,
     /// For each buffer a number of bytes that its address is a multiple of; that of its dtype if there is none.
     pub aligned: Vec<usize>,
