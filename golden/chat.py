@@ -70,9 +70,9 @@ class Frozen(datetime.datetime):
 
 
 def rendered(source, asked):
-    """As `apply_chat_template` of tokenizers does: fields that are `None` are dropped, and special tokens are variables."""
+    """As `apply_chat_template` of tokenizers does: special tokens are variables."""
     asked = json.loads(json.dumps(asked))
-    messages = [{k: v for k, v in message.items() if v is not None} for message in asked.pop("messages")]
+    messages = asked.pop("messages")
     closed = dict(add_generation_prompt=False)
     try:
         texts, marked = utils.render_jinja_template(

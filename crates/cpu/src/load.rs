@@ -340,7 +340,7 @@ impl<'a> Uses<'a> {
     }
 
     fn write_begins(&mut self, i: usize, b: &HostBuffer) -> Result<()> {
-        if !b.write_begins() {
+        if !b.run_write_begins() {
             return Err(Error::InUse(format!("output {i} is used by another run, read or write, or is bound twice")));
         }
         self.noted = true;
@@ -348,7 +348,7 @@ impl<'a> Uses<'a> {
     }
 
     fn read_begins(&mut self, i: usize, b: &HostBuffer) -> Result<()> {
-        if !self.is_donated(i) && !b.read_begins() {
+        if !self.is_donated(i) && !b.run_read_begins() {
             let what = "is written by another run or write, or is bound to an output too";
             return Err(Error::InUse(format!("input {i} {what}")));
         }
@@ -367,10 +367,10 @@ impl<'a> Uses<'a> {
 
     fn end(&self) {
         for i in (0..self.inputs).filter(|i| !bit(self.own_inputs, *i) && !self.is_donated(*i)) {
-            self.input(i).read_ends();
+            self.input(i).run_read_ends();
         }
         for o in (0..self.outputs).filter(|o| !bit(self.own_outputs, *o)) {
-            self.output(o).write_ends();
+            self.output(o).run_write_ends();
         }
     }
 

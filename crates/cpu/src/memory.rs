@@ -5,25 +5,29 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A zeroed block of host memory, aligned to 64 bytes; or a part of memory that something else owns.
 ///
-/// Reads, writes and runs note for how long they use it. What would write it while something else uses it, or read it while something
-/// writes it, is refused with [`Error::InUse`].
+/// Reads, writes and runs note for how long they use it. A run that would write it while something else uses it, or read it while something
+/// writes it, is refused with [`Error::InUse`], and so are reads and writes that meet a run. Reads and writes wait for each other.
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// How many read it now, or [`WRITTEN`].
-    users: AtomicU32,
+    /// Who uses it now: [`READ`] and [`RUN_READS`] for each read and run that reads it, [`WRITE`], [`RUN_WRITES`].
+    users: AtomicU64,
     /// Where our own block begins; `ptr` is the first aligned address in it.
     block: *mut u8,
     /// Keeps memory that isn't ours alive; without it the block is ours to free.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// In place of a number of readers: something writes.
-const WRITTEN: u32 = 1 << 31;
+const READ: u64 = 1;
+const RUN_READS: u64 = 1 << 31;
+const WRITE: u64 = 1 << 62;
+const RUN_WRITES: u64 = 1 << 63;
+/// Whether a run uses a buffer, which may take long.
+const RUNS: u64 = RUN_WRITES | (WRITE - RUN_READS);
 
 // SAFETY: the block is owned, or used by the promise of `from_raw` and `part`.
 unsafe impl Send for HostBuffer {}
@@ -40,7 +44,7 @@ impl HostBuffer {
         let ptr = NonNull::new(block.wrapping_add(block.align_offset(ALIGN))).filter(|_| !block.is_null());
         let ptr = ptr.ok_or_else(fail)?;
         large_pages(ptr.as_ptr(), bytes);
-        Ok(HostBuffer { ptr, bytes, users: AtomicU32::new(0), block, owner: None })
+        Ok(HostBuffer { ptr, bytes, users: AtomicU64::new(0), block, owner: None })
     }
 
     /// A part of a block, which it keeps alive: how several values share one arena.
@@ -53,7 +57,7 @@ impl HostBuffer {
         // SAFETY: the range was checked to lie inside the block.
         let ptr = unsafe { of.ptr.add(offset) };
         let owner: Arc<dyn Any + Send + Sync> = of.clone();
-        Ok(HostBuffer { ptr, bytes, users: AtomicU32::new(0), block: std::ptr::null_mut(), owner: Some(owner) })
+        Ok(HostBuffer { ptr, bytes, users: AtomicU64::new(0), block: std::ptr::null_mut(), owner: Some(owner) })
     }
 
     /// Memory of someone else, which lives as long as `owner`.
@@ -62,7 +66,7 @@ impl HostBuffer {
     /// `ptr` is good for reading and writing `bytes` bytes, initialised, until `owner` is dropped, and nothing but buffers
     /// made from it uses that memory. It is aligned to the elements that it holds, and to 64 bytes if it is an arena.
     pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
-        HostBuffer { ptr, bytes, users: AtomicU32::new(0), block: std::ptr::null_mut(), owner: Some(owner) }
+        HostBuffer { ptr, bytes, users: AtomicU64::new(0), block: std::ptr::null_mut(), owner: Some(owner) }
     }
 
     /// Points to other memory of someone else; gives back what it owned.
@@ -83,32 +87,58 @@ impl HostBuffer {
         self.ptr.as_ptr()
     }
 
-    /// Begins to read it; until [`HostBuffer::read_ends`] nothing writes it.
+    /// A run begins to read it; until [`HostBuffer::run_read_ends`] nothing writes it.
     #[inline]
-    pub(crate) fn read_begins(&self) -> bool {
-        let before = self.users.fetch_add(1, Ordering::Acquire);
-        if before < WRITTEN - 1 {
+    pub(crate) fn run_read_begins(&self) -> bool {
+        let before = self.users.fetch_add(RUN_READS, Ordering::Acquire);
+        if before & (WRITE | RUN_WRITES) == 0 {
             return true;
         }
-        self.users.fetch_sub(1, Ordering::Relaxed);
+        self.users.fetch_sub(RUN_READS, Ordering::Relaxed);
         false
     }
 
     #[inline]
-    pub(crate) fn read_ends(&self) {
-        self.users.fetch_sub(1, Ordering::Release);
+    pub(crate) fn run_read_ends(&self) {
+        self.users.fetch_sub(RUN_READS, Ordering::Release);
     }
 
-    /// Begins to write it; until [`HostBuffer::write_ends`] nothing else uses it.
+    /// A run begins to write it; until [`HostBuffer::run_write_ends`] nothing else uses it.
     #[inline]
-    pub(crate) fn write_begins(&self) -> bool {
-        self.users.compare_exchange(0, WRITTEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    pub(crate) fn run_write_begins(&self) -> bool {
+        self.users.compare_exchange(0, RUN_WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[inline]
-    pub(crate) fn write_ends(&self) {
+    pub(crate) fn run_write_ends(&self) {
         // Readers that were refused meanwhile may not have taken themselves off yet.
-        self.users.fetch_sub(WRITTEN, Ordering::Release);
+        self.users.fetch_sub(RUN_WRITES, Ordering::Release);
+    }
+
+    /// Begins a write, behind other reads and writes; not while a run uses the buffer.
+    fn write_begins(&self) -> Result<()> {
+        while let Err(users) = self.users.compare_exchange_weak(0, WRITE, Ordering::Acquire, Ordering::Relaxed) {
+            if users & RUNS != 0 {
+                return Err(Error::InUse("a buffer is written while a run uses it".into()));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Begins a read, behind writes; not while a run writes the buffer.
+    fn read_begins(&self) -> Result<()> {
+        loop {
+            let before = self.users.fetch_add(READ, Ordering::Acquire);
+            if before & (WRITE | RUN_WRITES) == 0 {
+                return Ok(());
+            }
+            self.users.fetch_sub(READ, Ordering::Relaxed);
+            if before & RUN_WRITES != 0 {
+                return Err(Error::InUse("a buffer is read while a run writes it".into()));
+            }
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -162,23 +192,19 @@ impl DeviceBuffer for HostBuffer {
 
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         check(offset, from.len(), self.bytes)?;
-        if !self.write_begins() {
-            return Err(Error::InUse("a buffer is written while something else uses it".into()));
-        }
+        self.write_begins()?;
         // SAFETY: the range was checked, and nothing else uses the buffer; nobody has a slice of its memory, so `from` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr().add(offset), from.len()) };
-        self.write_ends();
+        self.users.fetch_sub(WRITE, Ordering::Release);
         Ok(())
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         check(offset, to.len(), self.bytes)?;
-        if !self.read_begins() {
-            return Err(Error::InUse("a buffer is read while something writes it".into()));
-        }
+        self.read_begins()?;
         // SAFETY: the range was checked, and nothing writes the buffer meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
-        self.read_ends();
+        self.users.fetch_sub(READ, Ordering::Release);
         Ok(())
     }
 

@@ -117,15 +117,12 @@ impl ChatTemplate {
     }
 }
 
-/// A message as templates get it from transformers: without fields that are null, and its reasoning under every name.
+/// A message as templates get it from transformers: its reasoning under every name. Fields that are null stay null.
 fn plain_message(message: &Json) -> Json {
     let Json::Object(fields) = message else { return message.clone() };
-    let mut fields: Map<String, Json> = fields
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    if let Some(reasoning) = REASONING.iter().find_map(|name| fields.get(*name).cloned()) {
+    let mut fields = fields.clone();
+    let reasoning = REASONING.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()).cloned());
+    if let Some(reasoning) = reasoning {
         let mut named: Map<String, Json> = [("thinking".to_string(), reasoning.clone())].into_iter().collect();
         named.append(&mut fields);
         named.insert("reasoning_content".into(), reasoning);
@@ -234,6 +231,10 @@ mod tests {
             "{% for m in messages %}{{ m.content is defined }} {{ m.reasoning_content }} {{ m.thinking }};{% endfor %}";
         let talk =
             json!([{ "role": "assistant", "content": null, "reasoning": "why" }, { "role": "user", "content": "x" }]);
-        assert_eq!(rendered(fields, talk, false).expect("renders"), "False why why;True  ;");
+        assert_eq!(rendered(fields, talk, false).expect("renders"), "True why why;True  ;");
+        let talk = json!([{ "role": "assistant", "content": null, "thinking": null, "reasoning": "why" }]);
+        let fields =
+            "{% for m in messages %}{{ m.content | trim }} {{ m.thinking }} {{ m.reasoning_content }}{% endfor %}";
+        assert_eq!(rendered(fields, talk, false).expect("renders"), "None None why");
     }
 }

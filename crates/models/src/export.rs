@@ -21,6 +21,9 @@ pub(crate) const PACKED: &str = "packed.";
 pub(crate) const FILE: &str = "model.safetensors";
 pub(crate) const PACKED_FILE: &str = "tensorloom.safetensors";
 
+/// Other files of weights that programs look for in a directory.
+const OTHER_WEIGHTS: [&str; 3] = ["model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+
 /// Removes what an earlier model left under the other name.
 fn remove_if_there(path: &Path) -> Result<()> {
     match path.is_file() {
@@ -55,6 +58,10 @@ impl Model {
         }
         if list.is_empty() {
             return self.export(dir);
+        }
+        if let Some(path) = OTHER_WEIGHTS.iter().map(|name| dir.join(name)).find(|path| path.exists()) {
+            let what = "weights of another model, which other programs would load: choose another directory";
+            return Err(Error::file(&path, what));
         }
         let list = serde_json::Value::Object(list).to_string();
         let texts = HashMap::from([("format".to_string(), "pt".to_string()), ("packed".to_string(), list)]);

@@ -296,6 +296,13 @@ fn the_directory_of_a_quantised_model_is_no_whole_one() {
     let wanted = logits(&out);
     std::fs::rename(out.join("tensorloom.safetensors"), out.join("model.safetensors")).expect("renamed");
     assert_eq!(logits(&out), wanted);
+    // transformers would load weights of another model that are there.
+    for name in ["model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"] {
+        std::fs::write(out.join(name), "{}").expect("written");
+        let error = model.save_quantized(&out).expect_err("other weights").to_string();
+        assert!(error.contains(name), "{error}");
+        std::fs::remove_file(out.join(name)).expect("removed");
+    }
     // A model without packed parameters is a whole one, for every reader.
     let plain = Model::load(&folder.0.join("base"), DType::F16).expect("loads");
     plain.save_quantized(&out).expect("written");

@@ -340,8 +340,8 @@ impl Encoder<'_> {
         for (i, message) in messages.iter().enumerate() {
             if message.get("role").and_then(Json::as_str) == Some("assistant") {
                 let before = same(&self.rendered(&messages[..i], true, further)?, &whole);
-                let after = same(&self.rendered(&messages[..=i], false, further)?, &whole);
-                parts.push(before..after);
+                let closed = self.rendered(&messages[..=i], false, further)?;
+                parts.push(before..answer_end(&closed, &whole, before));
             }
         }
         if parts.is_empty() {
@@ -400,6 +400,18 @@ fn variables(record: &Json) -> Result<Map<String, Json>> {
         variables.insert(name.into(), list);
     }
     Ok(variables)
+}
+
+/// Where an answer ends in `whole` that begins at `start`; `closed` is the conversation up to and with it. Templates that leave
+/// out the reasoning of earlier answers write it differently in both: then it is what `closed` ends with and `whole` goes on with.
+fn answer_end(closed: &[i32], whole: &[i32], start: usize) -> usize {
+    let shared = same(closed, whole);
+    if shared == closed.len() || shared < start {
+        return shared;
+    }
+    let (answer, rest) = (&closed[start..], &whole[start..]);
+    let kept = (1..=answer.len().min(rest.len())).rev().find(|n| answer.ends_with(&rest[..*n])).unwrap_or(0);
+    shared.max(start + kept)
 }
 
 /// How many ids two beginnings share.
@@ -472,6 +484,38 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert!(pairs.rows(&json!({ "chosen": "x" })).is_err());
+    }
+
+    /// Every answer is learned where a template writes the last one, or those behind the last question, with its reasoning.
+    #[test]
+    fn earlier_answers_without_their_reasoning_are_learned() {
+        let text = "the cat sat on the mat and the dog ran away from it <user> <assistant> <thought> </s> over again\n";
+        let tokenizer = Tokenizer::train([text].into_iter(), 270).expect("trains");
+        let say = |role: &str, text: &str| json!({ "role": role, "content": text });
+        let talk = [
+            say("user", "the cat"),
+            say("assistant", "sat"),
+            say("user", "on"),
+            say("assistant", "it"),
+            say("user", "again"),
+        ];
+        let head = "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}\
+                    {% for m in messages %}<{{ m.role }}>";
+        let tail = "{{ m.content }}</s>\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+        for (condition, talk, wanted) in [
+            ("loop.last", &talk[..4], "sat</s>\n<thought>it</s>\n"),
+            ("loop.index0 > ns.last", &talk[..4], "sat</s>\n<thought>it</s>\n"),
+            ("loop.index0 > ns.last", &talk[..5], "sat</s>\nit</s>\n"),
+            ("false", &talk[..5], "sat</s>\nit</s>\n"),
+            ("true", &talk[..5], "<thought>sat</s>\n<thought>it</s>\n"),
+        ] {
+            let thought = format!("{{% if m.role == 'assistant' and {condition} %}}<thought>{{% endif %}}");
+            let template = ChatTemplate::of(&format!("{head}{thought}{tail}")).expect("valid");
+            let mut chat = encoder("next", &tokenizer, &template);
+            chat.seq = 500;
+            let rows = chat.rows(&json!({ "messages": talk })).expect("fits").expect("learned");
+            assert_eq!(learned(&tokenizer, &rows[0]), wanted, "{condition}");
+        }
     }
 
     /// Tools of records reach the template, and labels follow its `{% generation %}` blocks.

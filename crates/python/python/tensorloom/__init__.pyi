@@ -337,10 +337,10 @@ class Tensor:
         """The elements where they lie, read-only."""
 
     def abs(self) -> Tensor:
-        """`|x|`."""
+        """`|x|`; bools are themselves."""
 
     def absolute(self) -> Tensor:
-        """`|x|`."""
+        """The same as [`abs`]."""
 
     def acos(self) -> Tensor:
         """Arc cosine."""
@@ -556,7 +556,7 @@ class Tensor:
         """Differences of neighbours, n times; of the array with others before and behind it."""
 
     def digitize(self, bins: ArrayLike, right: bool = False) -> Tensor:
-        """Which bin each element falls into, for increasing edges: the first edge above it, or not below with `right`."""
+        """Which bin each element falls into, for edges in increasing or decreasing order: how many edges are not beyond it, or with `right` how many it is beyond."""
 
     def divide(self, y: ArrayLike) -> Tensor:
         """`x / y` as floats."""
@@ -837,6 +837,9 @@ class Tensor:
     def nanquantile(self, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: bool = False) -> Tensor:
         """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
+    def nanquantile_by(self, q: float, axis: Axes, method: str) -> Tensor:
+        """[`quantile_by`] without NaN."""
+
     def nanstd(self, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike = None) -> Tensor:
         """The standard deviation of the elements that are numbers."""
 
@@ -936,6 +939,9 @@ class Tensor:
     def quantile(self, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: bool = False) -> Tensor:
         """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
+    def quantile_by(self, q: float, axis: Axes, method: str) -> Tensor:
+        """[`quantile`] by one of NumPy's methods, by its name: `"lower"`, `"hazen"`, `"inverted_cdf"`, .."""
+
     def rad2deg(self) -> Tensor:
         """Radians to degrees."""
 
@@ -964,7 +970,7 @@ class Tensor:
         """`x / 2ʸ` for integers, rounded down."""
 
     def rint(self) -> Tensor:
-        """Nearest integer, ties to even."""
+        """Nearest integer, ties to even, as a float."""
 
     def roll(self, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
         """Entries moved around."""
@@ -1018,7 +1024,7 @@ class Tensor:
         """Square root."""
 
     def square(self) -> Tensor:
-        """`x·x`."""
+        """`x·x`; bools are squared as numbers of i8, as in NumPy."""
 
     def squeeze(self, axis: Axes = None) -> Tensor:
         """Without axes of size 1."""

@@ -213,7 +213,7 @@ def __array_namespace_info__() -> Any:
     """What this namespace can do."""
 
 def abs(x: ArrayLike, /) -> Tensor:
-    """`|x|`."""
+    """`|x|`; bools are themselves."""
 
 def acos(x: ArrayLike, /) -> Tensor:
     """Arc cosine."""
@@ -654,7 +654,7 @@ def sqrt(x: ArrayLike, /) -> Tensor:
     """Square root."""
 
 def square(x: ArrayLike, /) -> Tensor:
-    """`x·x`."""
+    """`x·x`; bools are squared as numbers of i8, as in NumPy."""
 
 def squeeze(x: ArrayLike, /, axis: Axes) -> Tensor:
     """Without some axes of size 1."""

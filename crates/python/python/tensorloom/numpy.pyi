@@ -52,10 +52,10 @@ uint: DType
 unsignedinteger: Any
 
 def abs(x: ArrayLike) -> Tensor:
-    """`|x|`."""
+    """`|x|`; bools are themselves."""
 
 def absolute(x: ArrayLike) -> Tensor:
-    """`|x|`."""
+    """The same as [`abs`]."""
 
 def acos(x: ArrayLike) -> Tensor:
     """Arc cosine."""
@@ -335,7 +335,7 @@ def diff(a: ArrayLike, n: int = 1, axis: Axes = -1, prepend: ArrayLike = None, a
     """Differences of neighbours, n times; of the array with others before and behind it."""
 
 def digitize(x: ArrayLike, bins: ArrayLike, right: _bool = False) -> Tensor:
-    """Which bin each element falls into, for increasing edges: the first edge above it, or not below with `right`."""
+    """Which bin each element falls into, for edges in increasing or decreasing order: how many edges are not beyond it, or with `right` how many it is beyond."""
 
 def divide(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x / y` as floats."""
@@ -728,6 +728,9 @@ def nanprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, kee
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: _bool = False) -> Tensor:
     """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
+def nanquantile_by(x: ArrayLike, q: float, axis: Axes, method: str) -> Tensor:
+    """[`quantile_by`] without NaN."""
+
 def nanstd(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: _bool = False, where: ArrayLike = None) -> Tensor:
     """The standard deviation of the elements that are numbers."""
 
@@ -839,6 +842,9 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
 def quantile(a: ArrayLike, q: ArrayLike, axis: Axes = None, overwrite_input: ArrayLike = False, method: ArrayLike = 'linear', keepdims: _bool = False) -> Tensor:
     """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
+def quantile_by(x: ArrayLike, q: float, axis: Axes, method: str) -> Tensor:
+    """[`quantile`] by one of NumPy's methods, by its name: `"lower"`, `"hazen"`, `"inverted_cdf"`, .."""
+
 def rad2deg(x: ArrayLike) -> Tensor:
     """Radians to degrees."""
 
@@ -885,7 +891,7 @@ def right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x / 2ʸ` for integers, rounded down."""
 
 def rint(x: ArrayLike) -> Tensor:
-    """Nearest integer, ties to even."""
+    """Nearest integer, ties to even, as a float."""
 
 def roll(a: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
     """Entries moved around."""
@@ -957,7 +963,7 @@ def sqrt(x: ArrayLike) -> Tensor:
     """Square root."""
 
 def square(x: ArrayLike) -> Tensor:
-    """`x·x`."""
+    """`x·x`; bools are squared as numbers of i8, as in NumPy."""
 
 def squeeze(a: ArrayLike, axis: Axes = None) -> Tensor:
     """Without axes of size 1."""

@@ -5,7 +5,7 @@ use models::Tokenizer;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
-const TEMPLATE: &str = "{% if documents is defined %}{% for d in documents %}[{{ d.text }}]{% endfor %}{% endif %}{% if tone is defined %}{{ tone }}{% endif %}\
+const TEMPLATE: &str = "{% if documents %}{% for d in documents %}[{{ d.text }}]{% endfor %}{% endif %}{% if tone is defined %}{{ tone }}{% endif %}\
     {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
 /// One address of a server.
