@@ -88,7 +88,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Options {
     /// Let the backend take composites whole; otherwise all are inlined.
     pub claims: bool,
-    /// (input, output) pairs that the caller would like to bind to one buffer; [`Program::donated`] says which may be.
+    /// (input, output) pairs that the caller would like to bind to one buffer; [`program::Parts::donated`] says which may be.
     pub donate: Vec<(usize, usize)>,
     /// Elements from which on an operand of a product is computed while it is packed rather than before, if it can be;
     /// the target's own figure if none is given.
