@@ -517,7 +517,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-/// Ids to continue: where there are none, what generation begins with, or else the end of a text.
+/// The token IDs to continue. An empty prompt becomes the start token, or the end-of-text token if there is no start token.
 fn or_end(ids: Vec<i32>, tokenizer: &Tokenizer) -> Vec<i32> {
     let special = tokenizer.special_tokens();
     if ids.is_empty() { special.start.or(special.eos).into_iter().collect() } else { ids }

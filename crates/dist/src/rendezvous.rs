@@ -196,7 +196,7 @@ impl<'a> Arrivals<'a> {
                 match read {
                     Ok(hello) => {
                         let ready = stream.set_nonblocking(false);
-                        // Nobody waits for long for a rank that does not read its answer.
+                        // A rank that does not read its answer blocks the others for five seconds at most.
                         let ready = ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(5))));
                         ready.map_err(|e| start(format!("connections can't be accepted: {e}")))?;
                         return Ok(Arrival { stream, from, hello });
@@ -393,7 +393,7 @@ fn greet(place: &Place, about: &str, key: &Key, until: Instant) -> Result<Vec<Op
         port,
         challenge: [0; 32],
     };
-    // Who listens may have dropped this rank among many strangers.
+    // The listener may have dropped this connection to make room for others.
     let mut attempt = |stream: &mut TcpStream, address: SocketAddr, whom: &str| -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {

@@ -1,4 +1,4 @@
-//! Panics of a library that reads what strangers wrote, as errors.
+//! Turns panics of the `tokenizers` crate on untrusted files into errors.
 
 use crate::error::{Error, Result};
 use std::cell::Cell;

@@ -245,7 +245,7 @@ impl Seen {
                         })
                     };
                     if *step < 0 {
-                        // The reversed axis is a copy, of which the rest is a view.
+                        // Reversing an axis copies; the other axes are views of the copy.
                         let (back, from) = along(&seen, n as usize, &|i| n - 1 - i).copied();
                         copy = from.map(|from| from.iter().map(|&i| copy.as_ref().map_or(i, |c| c[i])).collect());
                         seen = along(&back, count, &|i| n - 1 - first - i * step);
