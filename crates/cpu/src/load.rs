@@ -295,13 +295,15 @@ struct Uses<'a> {
     noted: bool,
 }
 
-/// Whether an `Arc` is the only one.
+/// Bits of the first buffers that have one reference alone. `Arc::get_mut` locks the weak count while it looks, so a thread
+/// that exchanges its `Arc` for a `Weak` and back is not overlooked.
 #[inline]
-fn alone(b: &Arc<dyn DeviceBuffer>) -> bool {
-    let alone = Arc::weak_count(b) == 0 && Arc::strong_count(b) == 1;
-    // What others did with it before they gave it up is over.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-    alone
+fn unshared(buffers: &mut [Arc<dyn DeviceBuffer>]) -> u64 {
+    let mut bits = 0;
+    for (i, b) in buffers.iter_mut().take(64).enumerate() {
+        bits |= u64::from(Arc::get_mut(b).is_some()) << i;
+    }
+    bits
 }
 
 #[inline]
@@ -312,27 +314,23 @@ fn bit(bits: u64, i: usize) -> bool {
 impl<'a> Uses<'a> {
     #[inline]
     fn begin(bindings: &'a mut Bindings, loaded: &'a Loaded) -> Result<Uses<'a>> {
+        let (own_inputs, own_outputs) = (unshared(&mut bindings.inputs), unshared(&mut bindings.outputs));
         let (bindings, program) = (&*bindings, &loaded.program);
         if bindings.inputs.len() != program.inputs.len() || bindings.outputs.len() != program.outputs.len() {
             bindings.check(program)?;
         }
-        let (own_inputs, own_outputs) = (0, 0);
         let mut uses = Uses { bindings, loaded, inputs: 0, outputs: 0, own_inputs, own_outputs, noted: false };
         for (i, b) in bindings.outputs.iter().enumerate() {
-            let own = fits(b, &program.outputs[i], bindings, program)?;
-            if i < 64 && alone(b) {
-                uses.own_outputs |= 1 << i;
-            } else {
-                uses.write_begins(i, own)?;
+            let buffer = fits(b, &program.outputs[i], bindings, program)?;
+            if !bit(own_outputs, i) {
+                uses.write_begins(i, buffer)?;
             }
             uses.outputs = i + 1;
         }
         for (i, b) in bindings.inputs.iter().enumerate() {
-            let own = fits(b, &program.inputs[i], bindings, program)?;
-            if i < 64 && alone(b) {
-                uses.own_inputs |= 1 << i;
-            } else {
-                uses.read_begins(i, own)?;
+            let buffer = fits(b, &program.inputs[i], bindings, program)?;
+            if !bit(own_inputs, i) {
+                uses.read_begins(i, buffer)?;
             }
             uses.inputs = i + 1;
         }

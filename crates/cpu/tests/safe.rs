@@ -89,6 +89,50 @@ fn writes_that_meet_reads_and_runs_are_refused() {
     y.read(0, &mut [0; 4]).unwrap();
 }
 
+/// A thread that holds the output of a run by a `Weak`, and for moments by an `Arc`, sees what one run wrote or is refused.
+#[test]
+fn a_weak_reference_does_not_hide_a_reader() {
+    const N: usize = 1 << 10;
+    let cpu = Cpu::new(1);
+    let exe = loaded(&cpu, N, false);
+    let (x, y) = (alloc(&cpu, N), alloc(&cpu, N));
+    let weak = Arc::downgrade(&y);
+    let stop = AtomicBool::new(false);
+    let mut torn = 0;
+    std::thread::scope(|s| {
+        let (stop, weak) = (&stop, &weak);
+        let reader = s.spawn(move || {
+            let (mut weak, mut all, mut torn, mut exchanges) = (weak.clone(), vec![0; 4 * N], 0, 0usize);
+            while !stop.load(Ordering::Relaxed) {
+                // Only one of the two kinds of references is there at a time, and which one changes often.
+                let strong = weak.upgrade().expect("the bindings keep it");
+                drop(weak);
+                exchanges += 1;
+                if exchanges.is_multiple_of(16) {
+                    match strong.read(0, &mut all) {
+                        Ok(()) => torn += usize::from(all.chunks_exact(4).any(|one| one != &all[..4])),
+                        Err(e) => assert!(matches!(e, Error::InUse(_)), "{e}"),
+                    }
+                }
+                weak = Arc::downgrade(&strong);
+            }
+            torn
+        });
+        let mut b = Bindings { inputs: vec![x], outputs: vec![y] };
+        for i in 0..20_000u32 {
+            let value = if i % 2 == 0 { 0.25f32 } else { 0.5 };
+            b.inputs[0].write(0, &value.to_le_bytes().repeat(N)).unwrap();
+            match exe.run(&mut b) {
+                Ok(()) | Err(Error::InUse(_)) => (),
+                Err(e) => panic!("{e}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        torn = reader.join().unwrap();
+    });
+    assert_eq!(torn, 0);
+}
+
 #[test]
 fn one_buffer_is_not_bound_twice_unless_it_is_donated() {
     let cpu = Cpu::new(1);
