@@ -32,7 +32,7 @@ use crate::backend::Backend;
 use crate::bindings::{Bindings, edge, fits, zero};
 use crate::describe::{Tag, ValueId};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, arenas, total};
+use crate::memory::{Memory, arenas, enter, total};
 use crate::order::Stream;
 use crate::plan::{ArenaClass, Interval, Label, Layout, labels, report};
 use crate::program::Program;
@@ -332,11 +332,21 @@ impl BackwardPlan {
     pub(crate) fn run_forward(&self, bindings: &mut AdBindings) -> Result<()> {
         self.check(bindings)?;
         let values = &mut bindings.values;
+        let _held = enter(&values.shared)?;
         self.first.run(&mut values.inner, &mut values.arena, &self.backend)
     }
 
     pub(crate) fn run_backward(&self, bindings: &mut AdBindings) -> Result<()> {
         self.check(bindings)?;
+        let _held = enter(&bindings.values.shared)?;
+        // An input may have been linked to the memory of other bindings since these were made.
+        for (input, source) in bindings.inner.inputs.iter_mut().zip(&self.backward.sources) {
+            if let Source::Input(n) = source
+                && !Arc::ptr_eq(input, &bindings.values.inner.inputs[*n])
+            {
+                input.clone_from(&bindings.values.inner.inputs[*n]);
+            }
+        }
         self.second.run(&mut bindings.inner, &mut bindings.values.arena, &self.backend)
     }
 }

@@ -1,10 +1,11 @@
 //! Bindings: the memory of a program's inputs, outputs, parameters and runs.
 
+use crate::Signature;
 use crate::backend::Backend;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
 use crate::lend::Spares;
-use crate::memory::{Memory, arenas};
+use crate::memory::{Exclusive, Memory, arenas, enter};
 use crate::plan::{ArenaClass, Layout};
 use crate::program::Program;
 use crate::tensor::Tensor;
@@ -21,6 +22,8 @@ pub struct Bindings {
     pub(crate) arena: HostBuffer,
     /// For data of the caller's.
     pub(crate) spares: Spares,
+    /// Shared arenas that its memory lies in: its own, and those of inputs taken over from other bindings.
+    pub(crate) shared: Vec<Exclusive>,
 }
 
 /// The memory of an input or output (inputs count first) inside its arena.
@@ -80,7 +83,7 @@ impl Bindings {
         let outputs = edges.split_off(layout.executable.program().inputs.len());
         let inner = compiler::Bindings { inputs: edges, outputs };
         let spares = Spares::new(program.inputs().len(), inner.outputs.len());
-        Bindings { program: program.clone(), backend: backend.clone(), inner, arena, spares }
+        Bindings { program: program.clone(), backend: backend.clone(), inner, arena, spares, shared: Vec::new() }
     }
 
     /// The program they are for.
@@ -105,62 +108,62 @@ impl Bindings {
 
     /// Sets an input or parameter. A tensor of smaller shape is promoted: the rest is zero.
     pub fn write(&mut self, v: ValueId, t: &Tensor) -> Result<()> {
-        let buffer = self.place(v)?;
-        let wanted = self.program.signature(v);
-        fits(wanted, t)?;
-        if wanted.shape != t.shape() {
-            zero(&self.backend, &**buffer, wanted.bytes())?;
-        }
-        t.rows_in(&wanted.shape, |at, row| self.backend.write(&**buffer, at, row))?;
-        self.written(v);
-        Ok(())
-    }
-
-    fn written(&mut self, v: ValueId) {
-        if let Some(i) = self.program.inputs().iter().position(|x| *x == v) {
-            self.spares.written(i);
-        }
+        self.set(v, |backend, buffer, wanted| {
+            fits(wanted, t)?;
+            if wanted.shape != t.shape() {
+                zero(backend, buffer, wanted.bytes())?;
+            }
+            t.rows_in(&wanted.shape, |at, row| backend.write(buffer, at, row))
+        })
     }
 
     /// Sets an input or parameter from dense little-endian bytes of exactly its shape.
     pub fn write_bytes(&mut self, v: ValueId, bytes: &[u8]) -> Result<()> {
-        let buffer = self.place(v)?;
-        check_len(self.program.signature(v).bytes(), bytes.len())?;
-        self.backend.write(&**buffer, 0, bytes)?;
-        self.written(v);
-        Ok(())
+        self.set(v, |backend, buffer, wanted| {
+            check_len(wanted.bytes(), bytes.len())?;
+            backend.write(buffer, 0, bytes)
+        })
     }
 
     /// Sets an input or parameter from dense little-endian bytes of a smaller shape, which is promoted: the rest is zero.
     /// Allocates nothing.
     pub fn write_part(&mut self, v: ValueId, shape: &[usize], bytes: &[u8]) -> Result<()> {
-        let buffer = self.place(v)?;
-        let wanted = self.program.signature(v);
-        if !crate::shape::inside(shape, &wanted.shape) {
-            return Err(Error::shape(
-                "write",
-                format!("shape {shape:?} doesn't fit into {:?}; use a larger profile", wanted.shape),
-            ));
-        }
-        let size = wanted.dtype.size();
-        check_len(shape.iter().product::<usize>() * size, bytes.len())?;
-        if shape != wanted.shape {
-            zero(&self.backend, &**buffer, wanted.bytes())?;
-        }
-        let Some((&row, lead)) = shape.split_last().filter(|_| !bytes.is_empty()) else {
-            self.written(v);
-            return Ok(());
-        };
-        for (r, from) in bytes.chunks(row * size).enumerate() {
-            let (mut rest, mut at, mut stride) = (r, 0, wanted.shape[lead.len()]);
-            for (n, capacity) in lead.iter().zip(&wanted.shape).rev() {
-                at += rest % n * stride;
-                rest /= n;
-                stride *= capacity;
+        self.set(v, |backend, buffer, wanted| {
+            if !crate::shape::inside(shape, &wanted.shape) {
+                let text = format!("shape {shape:?} doesn't fit into {:?}; use a larger profile", wanted.shape);
+                return Err(Error::shape("write", text));
             }
-            self.backend.write(&**buffer, at * size, from)?;
+            let size = wanted.dtype.size();
+            check_len(shape.iter().product::<usize>() * size, bytes.len())?;
+            if shape != wanted.shape {
+                zero(backend, buffer, wanted.bytes())?;
+            }
+            let Some((&row, lead)) = shape.split_last().filter(|_| !bytes.is_empty()) else { return Ok(()) };
+            for (r, from) in bytes.chunks(row * size).enumerate() {
+                let (mut rest, mut at, mut stride) = (r, 0, wanted.shape[lead.len()]);
+                for (n, capacity) in lead.iter().zip(&wanted.shape).rev() {
+                    at += rest % n * stride;
+                    rest /= n;
+                    stride *= capacity;
+                }
+                backend.write(buffer, at * size, from)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes the memory of an input or parameter.
+    fn set(
+        &mut self,
+        v: ValueId,
+        write: impl FnOnce(&Backend, &dyn DeviceBuffer, &Signature) -> Result<()>,
+    ) -> Result<()> {
+        let held = enter(&self.shared)?;
+        write(&self.backend, &**self.place(v)?, self.program.signature(v))?;
+        drop(held);
+        if let Some(i) = self.program.inputs().iter().position(|x| *x == v) {
+            self.spares.written(i);
         }
-        self.written(v);
         Ok(())
     }
 
@@ -174,6 +177,7 @@ impl Bindings {
 
     /// Copies the value of an input, parameter or output as dense little-endian bytes.
     pub fn read_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
+        let _held = enter(&self.shared)?;
         let buffer = self.place(v)?;
         check_len(self.program.signature(v).bytes(), to.len())?;
         let p = &self.program;
@@ -190,6 +194,7 @@ impl Bindings {
 
     /// Seeds the random ops of the next runs; the same seed gives the same masks.
     pub fn seed(&mut self, seed: u64) -> Result<()> {
+        let _held = enter(&self.shared)?;
         let at = self.program.inputs().len() + self.program.params().len();
         match self.inner.inputs.get(at) {
             Some(b) => self.backend.write(&**b, 0, &seed.to_le_bytes()),
@@ -210,7 +215,7 @@ impl Bindings {
     pub fn export(&self, v: ValueId) -> Result<Exported> {
         let signature = self.program.value(v)?.signature.clone();
         let buffer = self.place(v)?.clone();
-        Ok(Exported { signature, buffer })
+        Ok(Exported { signature, buffer, shared: self.shared.clone() })
     }
 
     /// Takes the memory of another program's value as an input: nothing is copied (§10.1).
@@ -223,6 +228,11 @@ impl Bindings {
             return Err(Error::shape("link", format!("{} to {wanted}; both ends need one signature", from.signature)));
         }
         self.inner.inputs[i] = from.buffer;
+        for block in from.shared {
+            if !self.shared.iter().any(|own| own.is_same(&block)) {
+                self.shared.push(block);
+            }
+        }
         self.spares.written(i);
         Ok(())
     }
@@ -230,8 +240,9 @@ impl Bindings {
 
 /// Memory of a program's value, on its way to another program.
 pub struct Exported {
-    signature: crate::Signature,
+    signature: Signature,
     buffer: Arc<dyn DeviceBuffer>,
+    shared: Vec<Exclusive>,
 }
 
 pub(crate) fn check_len(needed: usize, got: usize) -> Result<()> {
@@ -242,7 +253,7 @@ pub(crate) fn check_len(needed: usize, got: usize) -> Result<()> {
 }
 
 /// Whether a tensor is a representative that a value of this signature can hold.
-pub(crate) fn fits(wanted: &crate::Signature, t: &Tensor) -> Result<()> {
+pub(crate) fn fits(wanted: &Signature, t: &Tensor) -> Result<()> {
     let s = t.signature();
     if s.dtype != wanted.dtype {
         return Err(Error::arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
@@ -274,7 +285,7 @@ pub(crate) fn zero(backend: &Backend, to: &dyn DeviceBuffer, bytes: usize) -> Re
 }
 
 fn same_params(a: &Program, b: &Program) -> Result<()> {
-    let list = |p: &Program| -> Vec<crate::Signature> { p.params().iter().map(|v| p.signature(*v).clone()).collect() };
+    let list = |p: &Program| -> Vec<Signature> { p.params().iter().map(|v| p.signature(*v).clone()).collect() };
     if list(a) == list(b) {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::bindings::Bindings;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
-use crate::memory::Memory;
+use crate::memory::{Exclusive, Memory};
 use crate::plan::{ArenaClass, Plan};
 use crate::program::Program;
 use compiler::{ALIGN, DeviceBuffer};
@@ -165,7 +165,8 @@ impl SharedArena {
         &self.placed
     }
 
-    /// Takes the arena from a backend, and binds every program inside it.
+    /// Takes the arena from a backend, and binds every program inside it. While bindings of one program are run, read or
+    /// written, those of the others are refused.
     pub fn bind(&self, backend: &Backend) -> Result<Vec<Bindings>> {
         self.bind_in(Memory::new(self.bytes, backend)?)
     }
@@ -176,7 +177,8 @@ impl SharedArena {
         if memory.bytes() < needed {
             return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", memory.bytes())));
         }
-        // SAFETY: what lives together has places that don't overlap, and the stages run one after the other.
+        let shared = Exclusive::default();
+        // SAFETY: what one run uses has places that don't overlap, and `shared` keeps uses by different bindings apart.
         let part = |p: &Placed| unsafe { HostBuffer::part(&memory.0, p.offset, p.bytes) };
         let mut bound = Vec::with_capacity(self.stages.len());
         for (k, plan) in self.stages.iter().enumerate() {
@@ -192,7 +194,9 @@ impl SharedArena {
             }
             let edges: Option<Vec<_>> = edges.into_iter().collect();
             let edges = edges.ok_or_else(|| Error::Unknown(format!("a value of stage {k} has no place")))?;
-            bound.push(Bindings::on_edges(plan.program(), &plan.layout, &plan.backend, edges, part(run)?));
+            let mut bindings = Bindings::on_edges(plan.program(), &plan.layout, &plan.backend, edges, part(run)?);
+            bindings.shared.push(shared.clone());
+            bound.push(bindings);
         }
         Ok(bound)
     }

@@ -8,6 +8,7 @@ use cpu::HostBuffer;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A block of memory for one set of bindings: everything that their runs touch lies in it.
 pub struct Memory(pub(crate) Arc<HostBuffer>);
@@ -37,6 +38,38 @@ impl Memory {
     /// Size.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
+    }
+}
+
+/// The right to use a block whose values overlap, because the programs in it run one after the other (§10.2).
+#[derive(Clone, Default)]
+pub(crate) struct Exclusive(Arc<AtomicBool>);
+
+impl Exclusive {
+    pub(crate) fn is_same(&self, other: &Exclusive) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Blocks that are in use until this is dropped.
+pub(crate) struct InUse<'a>(&'a [Exclusive]);
+
+/// Begins a use of blocks, or says that another use has not ended. Allocates nothing.
+pub(crate) fn enter(blocks: &[Exclusive]) -> Result<InUse<'_>> {
+    for (i, block) in blocks.iter().enumerate() {
+        if block.0.swap(true, Ordering::Acquire) {
+            drop(InUse(&blocks[..i]));
+            return Err(Error::arg(
+                "a shared arena is in use by bindings of another of its programs; run, read and write them one after the other",
+            ));
+        }
+    }
+    Ok(InUse(blocks))
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|block| block.0.store(false, Ordering::Release));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::bindings::Bindings;
 use crate::describe::ValueId;
 use crate::device::Run;
 use crate::error::{Error, Result};
-use crate::memory::{Memory, padded, total};
+use crate::memory::{Memory, enter, padded, total};
 use crate::order::Stream;
 use crate::program::Program;
 use compiler::program::{Class, Step, library_name};
@@ -390,6 +390,7 @@ impl Plan {
     pub(crate) fn run(&self, bindings: &mut Bindings) -> Result<()> {
         self.check(bindings)?;
         bindings.check_inputs()?;
+        let _held = enter(&bindings.shared)?;
         self.layout.run(&mut bindings.inner, &mut bindings.arena, &self.backend)?;
         bindings.spares.ran();
         Ok(())

@@ -6,6 +6,7 @@ use crate::backend::Backend;
 use crate::bindings::{Bindings, fits};
 use crate::device::{Device, Run};
 use crate::error::{Error, Result};
+use crate::memory::enter;
 use crate::order::Stream;
 use crate::plan::Plan;
 use crate::program::Program;
@@ -121,6 +122,7 @@ impl Profile {
             return self.plan.execute(&mut self.bindings, stream);
         };
         stream.settle()?;
+        let _held = enter(&self.bindings.shared)?;
         let layout = &self.plan.layout;
         let mut run = Run::new(layout, &mut self.bindings.inner, &mut self.bindings.arena);
         recorded.device.replay(recorded.graph, &mut run)?;
