@@ -249,7 +249,10 @@ impl Machine {
     }
 
     fn lookup(&self, name: &str, scope: &Rc<Scope>) -> Res<Value> {
-        Ok(scope.get(name)?.unwrap_or_else(|| undefined(format!("'{name}' is undefined"))))
+        match scope.get(name)? {
+            Some(value) => Ok(value),
+            None => Ok(undefined(format!("'{name}' is undefined"))?),
+        }
     }
 
     fn recursive(&mut self, def: &Rc<For>, all: &Value, scope: &Rc<Scope>, depth: i64) -> Res<Value> {
@@ -323,7 +326,10 @@ impl Machine {
             "first" => Value::Bool(index == 0),
             "depth0" => Value::Int(of.depth),
             "depth" => Value::Int(of.depth + 1),
-            "previtem" => of.state.borrow().before.clone().unwrap_or_else(|| undefined("there is no previous item")),
+            "previtem" => {
+                let before = of.state.borrow().before.clone();
+                before.map_or_else(|| undefined("there is no previous item"), Ok)?
+            }
             "last" | "nextitem" => {
                 if of.state.borrow().ahead.is_empty()
                     && let Some(item) = self.pull(of)?
@@ -333,7 +339,7 @@ impl Machine {
                 let next = of.state.borrow().ahead.front().cloned();
                 match name {
                     "last" => Value::Bool(next.is_none()),
-                    _ => next.unwrap_or_else(|| undefined("there is no next item")),
+                    _ => next.map_or_else(|| undefined("there is no next item"), Ok)?,
                 }
             }
             "length" | "revindex" | "revindex0" => {
@@ -463,7 +469,7 @@ impl Machine {
                 (true, _) => self.eval(yes, scope),
                 (false, Some(no)) => self.eval(no, scope),
                 (false, None) => {
-                    Ok(undefined("the inline if-expression evaluated to false and no else section was defined."))
+                    Ok(undefined("the inline if-expression evaluated to false and no else section was defined.")?)
                 }
             },
             Kind::Slice(of, parts) => {
@@ -577,7 +583,7 @@ impl Machine {
         values.extend(def.params[given..].iter().map(|(name, _)| take(name)));
         let explicit = def.params.iter().any(|(name, _)| &**name == "caller");
         if def.named[0] && !explicit {
-            let caller = take("caller").unwrap_or_else(|| undefined("No caller defined"));
+            let caller = take("caller").map_or_else(|| undefined("No caller defined"), Ok)?;
             scope.set(&"caller".into(), caller)?;
         }
         if def.named[1] && !def.params.iter().any(|(name, _)| &**name == "kwargs") {
@@ -596,7 +602,7 @@ impl Machine {
             let value = match (value, default) {
                 (Some(value), _) => value,
                 (None, Some(default)) => self.eval(default, &scope)?,
-                (None, None) => undefined(format!("parameter '{name}' was not provided")),
+                (None, None) => undefined(format!("parameter '{name}' was not provided"))?,
             };
             scope.set(name, value)?;
         }

@@ -445,10 +445,10 @@ fn sequences(name: &str, value: &Value, args: &Args) -> Res<Value> {
         _ => {
             args.bind(name, [])?;
             match name {
-                "first" => Ok(Source::of(value)?.next()?.unwrap_or_else(|| nothing("first"))),
+                "first" => Source::of(value)?.next()?.map_or_else(|| nothing("first"), Ok),
                 "last" => match value {
                     Value::Iter(_) => Err("'generator' object is not reversible".into()),
-                    other => Ok(items(other)?.pop().unwrap_or_else(|| nothing("last"))),
+                    other => items(other)?.pop().map_or_else(|| nothing("last"), Ok),
                 },
                 "count" | "length" => match length(value) {
                     Some(n) => Ok(Value::Int(n as i64)),
@@ -672,7 +672,7 @@ fn ordered(name: &str, value: &Value, args: &Args) -> Res<Value> {
                     best = Some((key, item));
                 }
             }
-            Ok(best.map_or_else(|| nothing("aggregated"), |(_, item)| item))
+            best.map_or_else(|| nothing("aggregated"), |(_, item)| Ok(item))
         }
         "unique" => {
             let [case, attr] = args.bind(name, ["case_sensitive", "attribute"])?;

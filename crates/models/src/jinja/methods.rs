@@ -586,6 +586,6 @@ fn expand_tabs(s: &str, size: i64) -> Res<Value> {
 }
 
 /// What an empty sequence gives where one item is wanted.
-pub(super) fn nothing(what: &str) -> Value {
+pub(super) fn nothing(what: &str) -> Res<Value> {
     undefined(format!("No {what} item, sequence was empty."))
 }

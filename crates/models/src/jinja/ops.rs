@@ -365,7 +365,7 @@ fn place(at: i64, len: usize) -> Option<usize> {
 pub(super) fn item(value: &Value, key: &Value) -> Res<Value> {
     let missing = || match key {
         Value::Str(name) => attribute(value, name, false),
-        _ => Ok(undefined(format!("'{} object' has no element {}", type_name(value), string(key)?.to_string()))),
+        _ => undefined(format!("'{} object' has no element {}", type_name(value), string(key)?.to_string())),
     };
     let at = match Num::of(key) {
         Some(Num::Int(at)) => Some(at),
@@ -441,7 +441,7 @@ pub(super) fn attribute(value: &Value, name: &str, items: bool) -> Res<Value> {
         return Ok(Value::Method(Rc::new((value.clone(), name))));
     }
     if method(value, name, REFUSED).is_some() || name.starts_with("__") && name.ends_with("__") {
-        return Ok(undefined(format!("access to attribute '{name}' of '{kind}' object is unsafe.")));
+        return undefined(format!("access to attribute '{name}' of '{kind}' object is unsafe."));
     }
     if let (Value::Dict(dict), true) = (value, items)
         && let Some(found) = dict.text(name)?
@@ -449,7 +449,7 @@ pub(super) fn attribute(value: &Value, name: &str, items: bool) -> Res<Value> {
         return Ok(found.clone());
     }
     step(2)?;
-    Ok(undefined(format!("'{kind} object' has no attribute '{name}'")))
+    undefined(format!("'{kind} object' has no attribute '{name}'"))
 }
 
 /// `value[start:stop:step]`.

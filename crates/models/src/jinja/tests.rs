@@ -1,8 +1,12 @@
 //! Random templates against Jinja, and hostile ones against the bounds.
 
 use super::{Rendered, budget, render};
+use oracle::counting::{Counting, peak};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn rounds(usual: u64) -> u64 {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
@@ -111,9 +115,12 @@ fn bounded(sources: Vec<String>) -> Vec<Result<usize, String>> {
         let mut results = Vec::new();
         for source in &sources {
             let begin = Instant::now();
-            let result = rendered(source, &json!({ "messages": [{ "role": "user", "content": "Hi" }] }));
+            let variables = json!({ "messages": [{ "role": "user", "content": "Hi" }] });
+            let (result, bytes) = peak(|| rendered(source, &variables));
             let took = begin.elapsed();
-            assert!(took < Duration::from_secs(2), "{took:?} for {}", &source.chars().take(500).collect::<String>());
+            let shown: String = source.chars().take(500).collect();
+            assert!(took < Duration::from_secs(2), "{took:?} for {shown}");
+            assert!(bytes < 256 << 20, "{} MB for {shown}", bytes >> 20);
             results.push(result.map(|r| r.text.len()));
         }
         results
@@ -154,6 +161,10 @@ fn endless_templates_are_refused_by_their_limit() {
         "{{ range(10**6) }}".into(),
         "{{ dict.fromkeys(range(100000)) }}".into(),
         "{{ range(100000) | map('string') | unique | list }}".into(),
+        // Values that are missing keep the name that was looked up.
+        "{{ range(9000) | sort(attribute='a' * 100000) | length }}".into(),
+        "{{ range(9000) | map(attribute='a' * 100000) | list | length }}".into(),
+        "{% set ns = namespace(s=[]) %}{% set a = 'a' * 100000 %}{% for i in range(9000) %}{% set ns.s = ns.s + [{}[a]] %}{% endfor %}".into(),
         format!("{{{{ {}1{} }}}}", many(100_000, "("), many(100_000, ")")),
         format!("{{{{ {}{} }}}}", many(100_000, "["), many(100_000, "]")),
         format!("{{{{ {}1 }}}}", many(100_000, "-")),
@@ -202,7 +213,7 @@ impl Hostile {
     fn expression(&mut self, depth: u32) -> String {
         const LARGE: [&str; 8] =
             ["10**9", "10**12", "99999", "-10**12", "9223372036854775807", "2**40", "1000000", "100000"];
-        const LEAVES: [&str; 14] = [
+        const LEAVES: [&str; 15] = [
             "'x'",
             "''",
             "'aé😀 '",
@@ -216,6 +227,7 @@ impl Hostile {
             "[]",
             "{}",
             "range(9999)",
+            "'a' * 99999",
             "m",
         ];
         const FILTERS: [&str; 30] = [
@@ -276,7 +288,7 @@ impl Hostile {
         let args = match self.below(4) {
             0 => String::new(),
             1 => large.into(),
-            2 => b.clone(),
+            2 => format!("attribute={b}"),
             _ => format!("{b}, {large}"),
         };
         match self.below(16) {
@@ -294,7 +306,10 @@ impl Hostile {
                 self.pick(&["1000000000", ".1000000000f", "{}", "0>99999999"])
             ),
             11 => format!("[{a}, {b}]"),
-            12 => format!("{a}[{large}:{b}:{large}]"),
+            12 => match self.below(2) {
+                0 => format!("{a}[{large}:{b}:{large}]"),
+                _ => format!("{a}[{b}]"),
+            },
             13 => format!("range({large}, {large}, {large})[{a}]"),
             14 => format!("{}({a})", self.pick(&["m", "namespace", "dict", "loop", "strftime_now"])),
             _ => format!("{{{a}: {b}}}"),

@@ -13,7 +13,7 @@ pub(super) type Res<T> = Result<T, String>;
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// What isn't there, and why.
-    Undefined(Rc<String>),
+    Undefined(Str),
     None,
     Bool(bool),
     Int(i64),
@@ -436,8 +436,9 @@ pub(super) struct Macro {
     pub(super) scope: Rc<Scope>,
 }
 
-pub(super) fn undefined(why: impl Into<String>) -> Value {
-    Value::Undefined(Rc::new(why.into()))
+/// A value that is missing. What says why is counted: it has names that the template chose.
+pub(super) fn undefined(why: impl Into<String>) -> Res<Value> {
+    Str::new(why).map(Value::Undefined)
 }
 
 pub(super) fn text(value: impl Into<String>) -> Res<Value> {
