@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api|lines}`.
 
 mod api;
 mod arm;
@@ -8,6 +8,7 @@ mod bench_vsla;
 mod book;
 mod device;
 mod install;
+mod lines;
 mod tidy;
 mod web;
 
@@ -24,7 +25,8 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)
        cargo xtask wheel [--out FOLDER]     (the package for Python, tried in a fresh environment)
        cargo xtask book     (its pictures, links and pages, into target/book)
-       cargo xtask api [--write]     (what is public, against docs/api)";
+       cargo xtask api [--write]     (what is public, against docs/api)
+       cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         ["device", folder] => device::device(&root(), folder),
         ["install-c", prefix] => install::install(&root(), prefix),
         ["book"] => book::book(&root()),
+        ["lines"] => lines::lines(&root(), None),
+        ["lines", revision] => lines::lines(&root(), Some(revision)),
         ["api"] => api::api(&root(), false),
         ["api", "--write"] => api::api(&root(), true),
         ["wheel", rest @ ..] => {
