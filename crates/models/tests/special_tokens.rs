@@ -153,7 +153,7 @@ fn real_tokenizers_come_back_from_gguf() {
 /// A document in training is what the tokenizer makes of its text, with the end of a text behind it.
 #[test]
 fn documents_have_what_the_tokenizer_puts_around_them() {
-    let texts = ["the cat sat", "on the mat"];
+    let texts = ["the cat sat", "on the mat", "the cat\na"];
     for (before, after, eos) in
         [(None, None, "a"), (Some("b"), None, "a"), (Some("b"), Some("a"), "a"), (None, Some("c"), "a")]
     {

@@ -289,6 +289,13 @@ impl<'a> Texts<'a> {
             let left = thousands(source.left_out() as usize);
             watch.note(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
         }
+        if source.crossed() > 0 {
+            let count = thousands(source.crossed() as usize);
+            watch.note(&format!(
+                "in {count} examples the prompt and the answer together don't begin with the tokens of the prompt alone; the answer is \
+                 learned from where they differ. End prompts where a token ends: with the space in front of the answer"
+            ));
+        }
         let mut settings = settings;
         if let Aim::Classify { classes: 0 } = settings.objective {
             settings.objective = Aim::Classify { classes: source.classes().len().max(2) };
