@@ -744,7 +744,8 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
         let left_out = if dir.is_dir() { models::not_in_gguf(dir).map_err(usage)? } else { Vec::new() };
         if !left_out.is_empty() {
             let names: Vec<String> = left_out.iter().map(|name| name.display().to_string()).collect();
-            errln!("note: not in the file, except for ids of special tokens: {}", names.join(", "));
+            let except = if tokenizer.is_some() { ", except for ids of special tokens" } else { "" };
+            errln!("note: not in the file{except}: {}", names.join(", "));
         }
     } else {
         let _lock = Lock::of_run(out).map_err(usage)?;

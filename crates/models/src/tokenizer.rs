@@ -143,10 +143,16 @@ impl Tokenizer {
         let own = holding(dir, "tokenizer.json");
         let path = own.join("tokenizer.json");
         if !path.is_file() {
-            return Err(Error::file(
-                &path,
-                "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids",
-            ));
+            // Files of tokenizers in other forms, which transformers makes the one of that is read here.
+            let other = ["tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"];
+            let what = match other.iter().find(|name| own.join(name).is_file()) {
+                Some(name) => format!(
+                    "there is no tokenizer.json here, but {name}: `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of transformers writes it"
+                ),
+                None => "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids"
+                    .into(),
+            };
+            return Err(Error::file(&path, what));
         }
         Tokenizer::read_alone(&path)?.described(&own, dir)
     }

@@ -326,6 +326,14 @@ fn damaged_files_are_told() {
         let error = Tokenizer::of_dir(&folder.0).err().expect("refused").to_string();
         assert!(error.contains(name) && error.contains("JSON"), "{error}");
     }
+    // Tokenizers in other forms: what makes the one that is read.
+    for (name, word) in [("vocab.json", "save_pretrained"), ("tokenizer.model", "save_pretrained"), ("other", "beside")]
+    {
+        let folder = directory("forms", &[(name, json!({}))]);
+        std::fs::remove_file(folder.0.join("tokenizer.json")).expect("removed");
+        let error = Tokenizer::of_dir(&folder.0).err().expect("refused").to_string();
+        assert!(error.contains(word) && (name == "other" || error.contains(name)), "{error}");
+    }
     let folder =
         directory("strange", &[("tokenizer_config.json", json!({ "eos_token": 3, "added_tokens_decoder": [] }))]);
     let found = Tokenizer::of_dir(&folder.0).expect("reads");
