@@ -703,6 +703,7 @@ fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
 
 pub(crate) fn merge(args: &Merge) -> Result<Outcome, Usage> {
     let (out, dir) = (&args.out, Path::new(&args.adapter));
+    models::holds_no_model(Path::new(out)).map_err(usage)?;
     let _lock = Lock::of_run(Path::new(out)).map_err(usage)?;
     if !dir.join("adapter_config.json").is_file() {
         return Err(Usage(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
@@ -722,6 +723,7 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
     if same(dir, out) {
         return Err(Usage(format!("{}: the model itself is there; choose another `--out`", args.out)));
     }
+    models::holds_no_model(out).map_err(usage)?;
     let mut model = Model::load(dir, args.dtype).map_err(usage)?;
     let left = match &args.format {
         Some(scheme) => {
@@ -742,7 +744,8 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
         let left_out = if dir.is_dir() { models::not_in_gguf(dir).map_err(usage)? } else { Vec::new() };
         if !left_out.is_empty() {
             let names: Vec<String> = left_out.iter().map(|name| name.display().to_string()).collect();
-            errln!("note: not in the file, except for ids of special tokens: {}", names.join(", "));
+            let except = if tokenizer.is_some() { ", except for ids of special tokens" } else { "" };
+            errln!("note: not in the file{except}: {}", names.join(", "));
         }
     } else {
         let _lock = Lock::of_run(out).map_err(usage)?;
@@ -766,6 +769,7 @@ pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
     if same(Path::new(dir), Path::new(&out)) {
         return Err(Usage(format!("{out}: the model itself is there; choose another `--out`")));
     }
+    models::holds_no_model(Path::new(out)).map_err(usage)?;
     let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     let model = load(&args.source)?;
     model.export(Path::new(&out)).map_err(usage)?;

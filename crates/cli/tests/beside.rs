@@ -66,6 +66,35 @@ fn commands_keep_what_lies_beside_the_weights() {
     same(&packed, &names);
     loom(&["export", &packed, "--out", &plain]);
     same(&plain, &names);
+    // Weights of another model are neither written over nor left beside.
+    let other = folder.at("other");
+    for name in [
+        "model.safetensors",
+        "tensorloom.safetensors",
+        "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "adapter_model.safetensors",
+        "pytorch_model-00001-of-00002.bin",
+        "pytorch_model.bin.index.json",
+    ] {
+        write(&other, name, &json!({}));
+        for command in [
+            vec!["merge", &lora, "--out", &other],
+            vec!["quantize", &merged, "--format", "q8", "--out", &other],
+            vec!["quantize", &merged, "--out", &other],
+            vec!["export", &merged, "--out", &other],
+            [&from[..], &small, &["--out", &other]].concat(),
+        ] {
+            let output = Command::new(env!("CARGO_BIN_EXE_loom")).args(&command).output().expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                output.status.code() == Some(2) && said.contains(name) && said.contains("--out"),
+                "{command:?}: {said}"
+            );
+            assert_eq!(std::fs::read_to_string(Path::new(&other).join(name)).expect("read"), "{}", "{command:?}");
+        }
+        std::fs::remove_dir_all(&other).expect("removed");
+    }
     // Whole numbers of half precision, which the file says.
     let gguf = folder.at("model.gguf");
     let output = loom(&["quantize", &packed, "--format", "q8", "--dtype", "f16", "--out", &gguf]);

@@ -121,6 +121,8 @@ fn gguf_files_are_models_everywhere() {
         good(&["eval", file, "--ids", "1,2,3", "--out", &at("y.safetensors")]);
         good(&["perplexity", file, "--formats", "f32", "--most", "64", "--seq", "16"]);
         good(&["quantize", file, "--out", &at("again")]);
+        refused(&["quantize", file, "--out", &at("again")], &["already holds a model", "--out"]);
+        std::fs::remove_dir_all(at("again")).expect("removed");
     }
     refused(&["generate", &wide, "--prompt", "x", "--module", "crates/lang/std/models/llama.module"], &["GGUF"]);
     refused(&["quantize", dir, "--out", &packed, "--calibrate", &stories], &["--format"]);

@@ -192,7 +192,7 @@ fn whole(dir: &Path, dtype: DType) -> Result<Parts> {
         let scores = Scores::of(&config.json, classes.len());
         return Ok((model, None, classes, scores));
     }
-    let model = Model::load_headless(dir, dtype, &DECODERS.map(|end| format!("{stem}{end}")))?;
+    let model = decoder(dir, dtype, stem)?;
     let head = Checkpoint::open(dir)?;
     let missing = || Error::file(dir, "no tensor `score.weight`, which scores the classes");
     let head = head.get("score.weight").ok_or_else(missing)?.floats("score.weight")?;
@@ -205,19 +205,32 @@ fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Pa
         Some(base) => base.to_path_buf(),
         None => Adapter::base_of(dir)?.into(),
     };
-    let mut model = Model::load(&base, dtype)?;
+    let path = base.join("config.json");
+    let config = if path.is_file() { Config::read(&path)?.json } else { Json::Null };
+    // peft was given a model for classes, whatever the base was saved as; the head of the base is replaced.
+    let name = config.pointer("/architectures/0").and_then(Json::as_str).unwrap_or_default();
+    let mut model = match name.strip_suffix(CLASSIFIER) {
+        Some(stem) => decoder(&base, dtype, stem)?,
+        None => Model::load(&base, dtype)?,
+    };
     let (adapter, head, count) = Adapter::read_with_head(dir, &model)?;
     model.merge(&adapter)?;
     let object = |dir: &Path, name: &str| Ok::<_, Error>(Json::Object(object(dir, name)?.unwrap_or_default()));
     // peft doesn't save the names of classes: those of the base's configuration are meant, if there are as many.
     let mut names = classes(&object(dir, "classes.json")?);
     if names.is_empty() {
-        names = classes(&object(&base, "config.json")?);
+        names = classes(&config);
     }
     if names.len() != count && !dir.join("classes.json").is_file() {
         names = (0..count).map(|i| format!("LABEL_{i}")).collect();
     }
-    Ok((model, Some(head), names, Scores::Classes))
+    let scores = Scores::of(&config, names.len());
+    Ok((model, Some(head), names, scores))
+}
+
+/// The decoder below a head for classes.
+fn decoder(dir: &Path, dtype: DType, stem: &str) -> Result<Model> {
+    Model::load_headless(dir, dtype, &DECODERS.map(|end| format!("{stem}{end}")))
 }
 
 /// Names of classes by their numbers.

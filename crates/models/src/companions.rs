@@ -147,6 +147,31 @@ fn make_folders(to: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The files of a directory in which programs look for a model's weights, in order.
+pub(crate) fn weights_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let pickled = |name: &str| {
+        let stem = name.strip_suffix(".bin").or_else(|| name.strip_suffix(".bin.index.json"));
+        stem.is_some_and(|stem| ["model", "pytorch_model", "adapter_model"].iter().any(|known| stem.starts_with(known)))
+    };
+    found.retain(|name| name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") || pickled(name));
+    found.sort();
+    found
+}
+
+/// Refuses a directory that holds a model's weights, whole, in shards or as an adapter: a second model would be written over them, or
+/// beside them where programs load the first.
+pub fn holds_no_model(dir: &Path) -> Result<()> {
+    match weights_in(dir).first() {
+        Some(file) => Err(Error::Input(format!(
+            "{} already holds a model ({file}), which would be written over: choose another `--out`",
+            dir.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The names of all files beside the weights, in order.
 fn names(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();

@@ -1,6 +1,7 @@
 //! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
 
 use crate::checkpoint::dtype_of;
+use crate::companions::weights_in;
 use crate::error::{Error, Result};
 use crate::fresh::cut;
 use crate::mapping::{Sources, exports};
@@ -20,9 +21,6 @@ pub(crate) const PACKED: &str = "packed.";
 /// model and draw the rest at random, find no weights.
 pub(crate) const FILE: &str = "model.safetensors";
 pub(crate) const PACKED_FILE: &str = "tensorloom.safetensors";
-
-/// Other files of weights that programs look for in a directory.
-const OTHER_WEIGHTS: [&str; 3] = ["model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Removes what an earlier model left under the other name.
 fn remove_if_there(path: &Path) -> Result<()> {
@@ -59,9 +57,9 @@ impl Model {
         if list.is_empty() {
             return self.export(dir);
         }
-        if let Some(path) = OTHER_WEIGHTS.iter().map(|name| dir.join(name)).find(|path| path.exists()) {
+        if let Some(name) = weights_in(dir).iter().find(|name| ![FILE, PACKED_FILE].contains(&name.as_str())) {
             let what = "weights of another model, which other programs would load: choose another directory";
-            return Err(Error::file(&path, what));
+            return Err(Error::file(&dir.join(name), what));
         }
         let list = serde_json::Value::Object(list).to_string();
         let texts = HashMap::from([("format".to_string(), "pt".to_string()), ("packed".to_string(), list)]);

@@ -143,10 +143,16 @@ impl Tokenizer {
         let own = holding(dir, "tokenizer.json");
         let path = own.join("tokenizer.json");
         if !path.is_file() {
-            return Err(Error::file(
-                &path,
-                "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids",
-            ));
+            // Files of tokenizers in other forms, which transformers makes the one of that is read here.
+            let other = ["tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"];
+            let what = match other.iter().find(|name| own.join(name).is_file()) {
+                Some(name) => format!(
+                    "there is no tokenizer.json here, but {name}: `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of transformers writes it"
+                ),
+                None => "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids"
+                    .into(),
+            };
+            return Err(Error::file(&path, what));
         }
         Tokenizer::read_alone(&path)?.described(&own, dir)
     }
@@ -249,19 +255,25 @@ impl Tokenizer {
         Ok(ids.get_ids().iter().map(|id| *id as i32).collect())
     }
 
-    /// Ids of a text, and the bytes of it that each is for.
+    /// Tokens of a text, and the bytes of it that each is for.
     pub(crate) fn encode_with_places(&self, text: &str) -> Result<Vec<(i32, std::ops::Range<usize>)>> {
-        let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
-        let found = self.inner.encode(text, false).map_err(fault)?;
+        let found = guarded(UNENCODED, || self.inner.encode(text, false))?;
         Ok(found.get_ids().iter().zip(found.get_offsets()).map(|(id, (from, to))| (*id as i32, *from..*to)).collect())
+    }
+
+    /// The same tokenizer without its post-processor, which can leave spaces out of the places of tokens.
+    pub(crate) fn without_post_processor(&self) -> Tokenizer {
+        let mut plain = self.clone();
+        plain.inner.with_post_processor(None::<PostProcessorWrapper>);
+        plain
     }
 
     /// Ids of a text that a model is to go on with: with the tokens in front that the tokenizer puts there.
     pub fn prompt(&self, text: &str) -> Result<Vec<i32>> {
-        let found = guarded(UNENCODED, || self.inner.encode_fast(text, true))?;
-        let mut ids: Vec<i32> = found.get_ids().iter().map(|id| *id as i32).collect();
+        let mut ids = self.whole(text)?;
         // What ends every text would end this one before it goes on.
-        if ids.len() > 1 && ids.last().copied() == self.end() && !self.encode(text)?.ends_with(&ids[ids.len() - 1..]) {
+        let (_, after) = self.around()?;
+        if !after.is_empty() && after.last().copied() == self.end() {
             ids.pop();
         }
         Ok(ids)

@@ -293,6 +293,100 @@ fn classifiers_give_what_transformers_gives() {
     }
 }
 
+/// peft's adapters with a head for classes: beside a base from which their updates were taken off, they give what transformers gives of the
+/// whole model. The base is a model for classes, whose own head does not count, or one for words.
+#[test]
+fn adapters_with_a_head_give_what_the_merged_model_gives() {
+    let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
+    let (cpu, mut random) = (Cpu::new(2), models::Random::new(5, 1));
+    let mut draw = |n: usize| -> Vec<f32> { (0..n).map(|_| random.below(2000) as f32 / 1e4 - 0.1).collect() };
+    let tensor = |name: String, shape: &[usize], values: &[f32]| {
+        let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        NamedTensor { name, shape: shape.to_vec(), dtype: DType::F32, bytes }
+    };
+    let floats = |tensor: &NamedTensor| -> Vec<f32> {
+        tensor.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    let (rank, alpha, mut count) = (2, 6.0, 0);
+    for case in cases.as_array().expect("cases") {
+        let what = case["config"]["architectures"][0].as_str().expect("a name");
+        let mut tensors: Vec<NamedTensor> = case["shapes"].as_object().expect("shapes").iter().map(weight).collect();
+        let Some(at) = tensors.iter().position(|t| t.name == "score.weight") else { continue };
+        let head = tensors.remove(at);
+        let mut saved = vec![NamedTensor { name: "base_model.model.score.weight".into(), ..head.clone() }];
+        // GPT-2 stores its matrices with their inputs first.
+        let (target, transposed) = if what.starts_with("GPT2") { ("c_attn", true) } else { ("q_proj", false) };
+        for t in &mut tensors {
+            let Some(module) = t.name.strip_suffix(".weight").filter(|module| module.ends_with(target)) else {
+                continue;
+            };
+            let (n, wide) = (t.shape[1], if transposed { [t.shape[0], t.shape[1]] } else { [t.shape[1], t.shape[0]] });
+            let (a, b, mut values) = (draw(rank * wide[0]), draw(wide[1] * rank), floats(t));
+            for (i, x) in values.iter_mut().enumerate() {
+                let (input, output) = if transposed { (i / n, i % n) } else { (i % n, i / n) };
+                let update: f32 = (0..rank).map(|k| b[output * rank + k] * a[k * wide[0] + input]).sum();
+                *x -= alpha / rank as f32 * update;
+            }
+            let name = |part: &str| format!("base_model.model.{module}.{part}.weight");
+            saved.push(tensor(name("lora_A"), &[rank, wide[0]], &a));
+            saved.push(tensor(name("lora_B"), &[wide[1], rank], &b));
+            *t = tensor(t.name.clone(), &t.shape, &values);
+        }
+        assert!(saved.len() > 1, "{what}");
+        let probabilities = |dir: &Path, base: Option<&Path>, ids: &Json| -> Vec<f32> {
+            let found = Classifier::load(dir, base, DType::F32);
+            let mut classifier = found.unwrap_or_else(|e| panic!("{what}: {e}"));
+            let found = classifier.classify(&ints(ids), &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+            found.into_iter().map(|x| x as f32).collect()
+        };
+        let rows = case["rows"].as_array().expect("rows");
+        for for_words in [false, true] {
+            let folder = Folder::new(&format!("{what}-{for_words}"));
+            let (base, dir) = (folder.0.join("base"), folder.0.join("adapter"));
+            for dir in [&base, &dir] {
+                std::fs::create_dir_all(dir).expect("made");
+            }
+            let (mut config, mut whole) = (case["config"].clone(), tensors.clone());
+            if for_words {
+                config["architectures"] =
+                    serde_json::json!([what
+                        .replace("ForSequenceClassification", if transposed { "LMHeadModel" } else { "ForCausalLM" })]);
+                config["tie_word_embeddings"] = true.into();
+            } else {
+                whole.push(tensor("score.weight".into(), &head.shape, &draw(head.shape[0] * head.shape[1])));
+            }
+            std::fs::write(base.join("config.json"), config.to_string()).expect("written");
+            write_tensors(&base.join("model.safetensors"), &whole).expect("written");
+            write_tensors(&dir.join("adapter_model.safetensors"), &saved).expect("written");
+            for modules in [serde_json::json!(["score"]), serde_json::json!(["classifier", "score"])] {
+                let adapter = serde_json::json!({
+                    "peft_type": "LORA", "task_type": "SEQ_CLS", "base_model_name_or_path": base, "r": rank, "lora_alpha": alpha,
+                    "target_modules": [target], "modules_to_save": modules
+                });
+                std::fs::write(dir.join("adapter_config.json"), adapter.to_string()).expect("written");
+                for row in rows {
+                    close(what, &probabilities(&dir, None, &row["ids"]), &numbers(&row["probabilities"]));
+                }
+            }
+            // A head of one score gives a probability by itself, and a number where the base's configuration says so.
+            let one =
+                tensor("base_model.model.score.weight".into(), &[1, head.shape[1]], &floats(&head)[..head.shape[1]]);
+            let lone: Vec<NamedTensor> = [one].into_iter().chain(saved[1..].iter().cloned()).collect();
+            write_tensors(&dir.join("adapter_model.safetensors"), &lone).expect("written");
+            let found = probabilities(&dir, None, &rows[0]["ids"]);
+            config["problem_type"] = "regression".into();
+            std::fs::write(base.join("config.json"), config.to_string()).expect("written");
+            let score = probabilities(&dir, Some(&base), &rows[0]["ids"]);
+            assert!(
+                found.len() == 1 && (found[0] - 1.0 / (1.0 + (-score[0]).exp())).abs() < 1e-5,
+                "{found:?} {score:?}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count}");
+}
+
 #[test]
 fn granite_by_a_module_of_ones_own() {
     check_own("granite");

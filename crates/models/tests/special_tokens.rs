@@ -150,10 +150,42 @@ fn real_tokenizers_come_back_from_gguf() {
     assert!(same > 0);
 }
 
+/// `TENSORLOOM_VOCABULARIES=DIR`: the vocabularies of llama.cpp (`models/ggml-vocab-*.gguf`) encode the texts beside them (`.inp`) as it does
+/// (`.out`).
+#[test]
+fn vocabularies_encode_as_llama_cpp_does() {
+    let Ok(dir) = std::env::var("TENSORLOOM_VOCABULARIES") else { return };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).expect("a folder").flatten().map(|e| e.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "gguf"));
+    files.sort();
+    let beside = |path: &Path, end: &str| std::fs::read_to_string(format!("{}{end}", path.display())).ok();
+    for path in files {
+        let (Some(texts), Some(ids)) = (beside(&path, ".inp"), beside(&path, ".out")) else { continue };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let tokenizer = match Tokenizer::of_dir(&path) {
+            Ok(tokenizer) => tokenizer,
+            Err(error) => {
+                println!("{name}: {error}");
+                continue;
+            }
+        };
+        let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        let rows: Vec<Vec<i32>> =
+            ids.lines().map(|line| line.split_whitespace().map(|id| id.parse().expect("an id")).collect()).collect();
+        let pairs = texts.iter().zip(&rows);
+        let wrong: Vec<&&str> = pairs
+            .filter(|(text, ids)| tokenizer.encode(text).ok().as_ref() != Some(ids))
+            .map(|(text, _)| text)
+            .collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:?}");
+        println!("{name}: {} texts", rows.len());
+    }
+}
+
 /// A document in training is what the tokenizer makes of its text, with the end of a text behind it.
 #[test]
 fn documents_have_what_the_tokenizer_puts_around_them() {
-    let texts = ["the cat sat", "on the mat"];
+    let texts = ["the cat sat", "on the mat", "the cat\na"];
     for (before, after, eos) in
         [(None, None, "a"), (Some("b"), None, "a"), (Some("b"), Some("a"), "a"), (None, Some("c"), "a")]
     {
@@ -293,6 +325,14 @@ fn damaged_files_are_told() {
         std::fs::write(folder.0.join(name), text).expect("written");
         let error = Tokenizer::of_dir(&folder.0).err().expect("refused").to_string();
         assert!(error.contains(name) && error.contains("JSON"), "{error}");
+    }
+    // Tokenizers in other forms: what makes the one that is read.
+    for (name, word) in [("vocab.json", "save_pretrained"), ("tokenizer.model", "save_pretrained"), ("other", "beside")]
+    {
+        let folder = directory("forms", &[(name, json!({}))]);
+        std::fs::remove_file(folder.0.join("tokenizer.json")).expect("removed");
+        let error = Tokenizer::of_dir(&folder.0).err().expect("refused").to_string();
+        assert!(error.contains(word) && (name == "other" || error.contains(name)), "{error}");
     }
     let folder =
         directory("strange", &[("tokenizer_config.json", json!({ "eos_token": 3, "added_tokens_decoder": [] }))]);

@@ -29,14 +29,25 @@ fn cases(suffix: &str, digits: &str) -> String {
     )
 }
 
+/// The letters with case of DeepSeek's first tokenizers.
+const CASED: &str = "A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\
+    \u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\
+    \u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\
+    \u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}\u{1f50}\
+    -\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}\u{1f80}-\u{1fb4}\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}\u{1fc6}-\
+    \u{1fcc}\u{1fd0}-\u{1fd3}\u{1fd6}-\u{1fdb}\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}\u{210a}-\
+    \u{2113}\u{2115}\u{2119}-\u{211d}\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\
+    \u{2145}-\u{2149}\u{214e}\u{2183}\u{2184}\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}\u{2cf2}\u{2cf3}\u{a640}-\
+    \u{a66d}\u{a680}-\u{a69b}\u{a722}-\u{a76f}\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}\u{fb00}-\u{fb06}\u{fb13}\
+    -\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\
+    \u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}";
+
 /// How texts are cut before they are merged, by the names that llama.cpp has for it.
 fn cutting(pre: &str) -> Result<Json, String> {
-    let split = |pattern: &str| {
-        json!({ "type": "Sequence", "pretokenizers": [
-            { "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false },
-            { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false }
-        ]})
-    };
+    let part = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+    let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false });
+    let sequence = |parts: Vec<Json>| json!({ "type": "Sequence", "pretokenizers": parts });
+    let split = |pattern: &str| sequence(vec![part(pattern), bytes.clone()]);
     let digits = |count: &str| {
         split(&format!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{count}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -53,15 +64,34 @@ fn cutting(pre: &str) -> Result<Json, String> {
         "qwen2" | "stablelm2" => digits(""),
         "gpt-4o" | "llama4" => split(&cases(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")),
         "tekken" => split(&cases("", r"\p{N}")),
-        "deepseek-v3" => {
-            let part = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
-            json!({ "type": "Sequence", "pretokenizers": [
-                part(r"\p{N}{1,3}"),
-                part("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+"),
-                part("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"),
-                { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false }
-            ]})
+        "deepseek-v3" => sequence(vec![
+            part(r"\p{N}{1,3}"),
+            part("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+"),
+            part(
+                "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+            ),
+            bytes,
+        ]),
+        "deepseek-llm" | "deepseek-coder" => {
+            let (words, marks) = match pre {
+                "deepseek-llm" => (
+                    format!(r"\s?[{CASED}]+"),
+                    "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+",
+                ),
+                _ => (r"\s?\p{L}+".to_string(), r"\s?\p{P}+"),
+            };
+            let mut parts = vec![part("[\r\n]"), part(&words), part(marks)];
+            parts.extend((pre == "deepseek-llm").then(|| part(r"\s+$")));
+            let single = json!({ "type": "Digits", "individual_digits": true });
+            parts.extend([part("[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+"), single, bytes]);
+            sequence(parts)
         }
+        "falcon" => sequence(vec![
+            json!({ "type": "Punctuation", "behavior": "Contiguous" }),
+            gpt2,
+            json!({ "type": "Digits", "individual_digits": false }),
+            part("[0-9][0-9][0-9]"),
+        ]),
         other => return Err(format!("texts cut as `{other}` (`tokenizer.ggml.pre`) are not known; use ids")),
     })
 }
@@ -406,7 +436,18 @@ fn cutting_name(json: &Json) -> Result<&'static str, String> {
         (false, Some("NFC")) => &["qwen2"],
         (false, _) => &["gpt-2", "smollm", "dbrx", "stablelm2"],
     };
-    const ALL: [&str; 7] = ["gpt-2", "smollm", "llama-bpe", "qwen2", "gpt-4o", "tekken", "deepseek-v3"];
+    const ALL: [&str; 10] = [
+        "gpt-2",
+        "smollm",
+        "llama-bpe",
+        "qwen2",
+        "gpt-4o",
+        "tekken",
+        "deepseek-v3",
+        "deepseek-llm",
+        "deepseek-coder",
+        "falcon",
+    ];
     for name in names.iter().copied().chain(ALL) {
         if plain(&cutting(name)?) == pre {
             return Ok(name);
@@ -597,6 +638,7 @@ mod tests {
     #[test]
     fn the_lists_of_a_file_make_the_same_tokenizer() {
         let named = ["gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "stablelm2", "gpt-4o", "tekken", "deepseek-v3"];
+        let named = [&named[..], &["deepseek-llm", "deepseek-coder", "falcon"]].concat();
         let all = named.iter().map(|pre| (*pre, bytes(pre)));
         for (name, json) in all.chain([("prefix", sentences(true)), ("no prefix", sentences(false))]) {
             let own = tokenizer(&json);
@@ -606,7 +648,14 @@ mod tests {
             assert_eq!(header.list("tokenizer.ggml.tokens").map(<[Value]>::len), Some(rows), "{name}");
             let found =
                 tokenizer(&to_json(&header, &SpecialTokens::default()).unwrap_or_else(|e| panic!("{name}: {e}")));
-            for text in ["the cat", "that hat  the", "z\u{df} 12345 it's\n\n THE-mat", "", "a<tool> <s>the"] {
+            for text in [
+                "the cat",
+                "that hat  the",
+                "z\u{df} 12345 it's\n\n THE-mat",
+                "",
+                "a<tool> <s>the",
+                "sat(1234)...\u{4e2d} \u{bd}  ",
+            ] {
                 // The ids of rows that have no token are unused.
                 assert_eq!(found.encode(text).expect("encodes"), own.encode(text).expect("encodes"), "{name}: {text}");
             }

@@ -14,6 +14,7 @@ use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use training::files::{self, NewFile};
 
@@ -43,6 +44,8 @@ pub(crate) struct Examples {
     classes: Vec<String>,
     /// Examples that had nothing to learn within a sequence.
     pub(crate) left_out: u64,
+    /// Examples whose prompt and answer together don't begin with the tokens of the prompt alone.
+    pub(crate) crossed: u64,
 }
 
 /// What turns records into rows.
@@ -50,9 +53,12 @@ struct Encoder<'a> {
     aim: Aim,
     seq: usize,
     tokenizer: &'a Tokenizer,
+    /// Gives the places of tokens in a text.
+    places: Tokenizer,
     template: &'a ChatTemplate,
     pooling: Mode,
     classes: Vec<String>,
+    crossed: u64,
 }
 
 const INDEX: [&str; 2] = ["examples.idx", "held-out.idx"];
@@ -74,7 +80,7 @@ impl Examples {
             return Ok(found);
         }
         files::make_folder(folder)?;
-        let mut encoder = Encoder { aim, seq, tokenizer, template, pooling, classes: Vec::new() };
+        let mut encoder = Encoder::new((tokenizer, template), (aim, seq, pooling));
         let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
         let (mut data, mut index) = (create("examples.bin")?, [create(INDEX[0])?, create(INDEX[1])?]);
         let (mut at, mut counts, mut left_out, mut seen) = (0u64, [0u64; 2], 0u64, 0u64);
@@ -112,7 +118,7 @@ impl Examples {
         }
         let about = json!({
             "key": key, "train": counts[0], "held_out": counts[1], "bytes": at, "sum": sum.finalize(),
-            "classes": encoder.classes, "left_out": left_out,
+            "classes": encoder.classes, "left_out": left_out, "crossed": encoder.crossed,
         });
         files::write(&folder.join("examples.json"), format!("{about:#}\n").as_bytes())?;
         Examples::open(folder, &key, (aim, seq, seed))
@@ -139,9 +145,9 @@ impl Examples {
         let classes = json.get("classes").and_then(Json::as_array).cloned().unwrap_or_default();
         let classes = classes.iter().filter_map(|c| c.as_str().map(String::from)).collect::<Vec<_>>();
         let fingerprint = crc32fast::hash(format!("{key} {}", number("sum")?).as_bytes());
-        let left_out = number("left_out")?;
+        let (left_out, crossed) = (number("left_out")?, number("crossed")?);
         let folder = folder.to_path_buf();
-        Ok(Examples { folder, data, index, counts, aim, seq, seed, fingerprint, classes, left_out })
+        Ok(Examples { folder, data, index, counts, aim, seq, seed, fingerprint, classes, left_out, crossed })
     }
 
     pub(crate) fn fingerprint(&self) -> u32 {
@@ -206,7 +212,15 @@ impl Examples {
     }
 }
 
-impl Encoder<'_> {
+impl<'a> Encoder<'a> {
+    fn new(
+        (tokenizer, template): (&'a Tokenizer, &'a ChatTemplate),
+        (aim, seq, pooling): (Aim, usize, Mode),
+    ) -> Encoder<'a> {
+        let places = tokenizer.without_post_processor();
+        Encoder { aim, seq, tokenizer, places, template, pooling, classes: Vec::new(), crossed: 0 }
+    }
+
     /// The rows of a record; none where nothing of it is learned within a sequence.
     fn rows(&mut self, record: &Json) -> Result<Option<Vec<Row>>> {
         let rows = match self.aim {
@@ -221,7 +235,7 @@ impl Encoder<'_> {
                 };
                 vec![self.whole(first)?, self.whole(second)?]
             }
-            _ => vec![self.conversation(record)?],
+            _ => self.conversation(record)?,
         };
         let learns = |row: &Row| row.labels.iter().any(|label| *label >= 0);
         Ok(rows.iter().all(learns).then_some(rows))
@@ -296,25 +310,47 @@ impl Encoder<'_> {
         Row { ids: ids.to_vec(), labels: labels.collect() }
     }
 
-    /// A prompt and an answer that ends.
-    fn answer(&self, prompt: &str, answer: &str) -> Result<Row> {
-        let mut ids = self.tokenizer.prompt(prompt)?;
-        let start = ids.len();
-        ids.extend(self.tokenizer.encode(answer)?);
-        ids.extend(self.tokenizer.end());
-        Ok(self.row(&ids, |i| i >= start))
+    /// A prompt with each of its answers. Prompt and answer are encoded together, and the answer begins where the tokens are no longer
+    /// those of the prompt alone, as in TRL.
+    fn continued(&mut self, prompt: &[i32], whole: &[Vec<i32>]) -> Vec<Row> {
+        let start = whole.iter().map(|whole| same(prompt, whole)).min().unwrap_or(0);
+        self.crossed += u64::from(start < prompt.len());
+        whole.iter().map(|whole| self.row(whole, |i| i >= start)).collect()
     }
 
-    fn conversation(&self, record: &Json) -> Result<Row> {
+    /// A prompt and answers that end.
+    fn answers(&mut self, prompt: &str, answers: &[&str]) -> Result<Vec<Row>> {
+        let (tokenizer, special) = (self.tokenizer, self.tokenizer.special_tokens());
+        let end = special.named.get("eos_token").filter(|name| tokenizer.id(name) == special.eos);
+        let ended = |answer: &&str| match end {
+            Some(end) if !answer.ends_with(end.as_str()) => tokenizer.prompt(&format!("{prompt}{answer}{end}")),
+            Some(_) => tokenizer.prompt(&format!("{prompt}{answer}")),
+            // Only its id is known.
+            None => Ok([tokenizer.prompt(&format!("{prompt}{answer}"))?, Vec::from_iter(tokenizer.end())].concat()),
+        };
+        let whole = answers.iter().map(ended).collect::<Result<Vec<_>>>()?;
+        Ok(self.continued(&tokenizer.prompt(prompt)?, &whole))
+    }
+
+    /// Messages and answers to them, each of one or several messages.
+    fn replies(&mut self, prompt: &[Json], answers: &[&[Json]], further: &Map<String, Json>) -> Result<Vec<Row>> {
+        let whole = answers.iter().map(|answer| self.rendered(&[prompt, answer].concat(), false, further));
+        let whole = whole.collect::<Result<Vec<_>>>()?;
+        Ok(self.continued(&self.rendered(prompt, true, further)?, &whole))
+    }
+
+    fn conversation(&mut self, record: &Json) -> Result<Vec<Row>> {
         let further = variables(record)?;
-        if let Some(messages) = record.get("messages").and_then(Json::as_array) {
-            return self.messages(messages, &further);
+        let field = |name: &str| record.get(name).filter(|value| !value.is_null());
+        if let Some(talk) = field("messages").or_else(|| field("conversations")).and_then(message_list) {
+            return Ok(vec![self.messages(&talk, &further)?]);
         }
-        let answer = record.get("completion").or_else(|| record.get("response"));
-        match (record.get("prompt"), answer) {
-            (Some(Json::String(prompt)), Some(Json::String(answer))) => self.answer(prompt, answer),
-            (Some(Json::Array(prompt)), Some(Json::Array(answer))) => self.reply(prompt, answer, &further),
-            _ => Err(Error::Input("needs `messages`, or `prompt` and `completion`".into())),
+        match (field("prompt"), field("completion").or_else(|| field("response"))) {
+            (Some(Json::String(prompt)), Some(Json::String(answer))) => self.answers(prompt, &[answer]),
+            (prompt, answer) => match (prompt.and_then(message_list), answer.and_then(message_list)) {
+                (Some(prompt), Some(answer)) => self.replies(&prompt, &[&answer], &further),
+                _ => Err(Error::Input("needs `messages`, or `prompt` and `completion`".into())),
+            },
         }
     }
 
@@ -326,22 +362,27 @@ impl Encoder<'_> {
     /// what it adds for each message of the assistant.
     fn messages(&self, messages: &[Json], further: &Map<String, Json>) -> Result<Row> {
         let rendered = self.template.render_marked(messages, false, further)?;
-        if !rendered.generated.is_empty() && !rendered.lost {
-            let places = self.tokenizer.encode_with_places(&rendered.text)?;
-            let ids: Vec<i32> = places.iter().map(|(id, _)| *id).collect();
-            let within = |i: usize| {
-                let place = &places[i].1;
-                rendered.generated.iter().any(|part| place.start < part.end && part.start < place.end)
-            };
-            return Ok(self.row(&ids, within));
-        }
-        let whole = self.tokenizer.encode(&rendered.text)?;
+        let (whole, places): (Vec<i32>, Vec<Range<usize>>) =
+            self.places.encode_with_places(&rendered.text)?.into_iter().unzip();
+        let first = |at: usize| places.iter().position(|place| place.end > at).unwrap_or(places.len());
+        let end = |at: usize| token_end(&places, &rendered.text[..at]);
         let mut parts = Vec::new();
-        for (i, message) in messages.iter().enumerate() {
-            if message.get("role").and_then(Json::as_str) == Some("assistant") {
-                let before = same(&self.rendered(&messages[..i], true, further)?, &whole);
-                let closed = self.rendered(&messages[..=i], false, further)?;
-                parts.push(before..answer_end(&closed, &whole, before));
+        if !rendered.generated.is_empty() && !rendered.lost {
+            parts.extend(rendered.generated.iter().map(|part| first(part.start)..end(part.end)));
+        } else {
+            for (i, message) in messages.iter().enumerate() {
+                if message.get("role").and_then(Json::as_str) == Some("assistant") {
+                    let open = self.template.render(&messages[..i], true, further)?;
+                    let before = match rendered.text.starts_with(&open) {
+                        true => first(open.len()),
+                        false => same(&self.tokenizer.encode(&open)?, &whole),
+                    };
+                    let closed = self.template.render(&messages[..=i], false, further)?;
+                    parts.push(match rendered.text.starts_with(&closed) {
+                        true => before..end(closed.len()),
+                        false => before..answer_end(&self.tokenizer.encode(&closed)?, &whole, before),
+                    });
+                }
             }
         }
         if parts.is_empty() {
@@ -350,34 +391,63 @@ impl Encoder<'_> {
         Ok(self.row(&whole, |i| parts.iter().any(|part| part.contains(&i))))
     }
 
-    /// Messages, and those that follow them, which are learned.
-    fn reply(&self, prompt: &[Json], answer: &[Json], further: &Map<String, Json>) -> Result<Row> {
-        let all: Vec<Json> = prompt.iter().chain(answer).cloned().collect();
-        let whole = self.rendered(&all, false, further)?;
-        let start = same(&self.rendered(prompt, true, further)?, &whole);
-        Ok(self.row(&whole, |i| i >= start))
-    }
-
-    fn preference(&self, record: &Json) -> Result<Vec<Row>> {
+    fn preference(&mut self, record: &Json) -> Result<Vec<Row>> {
         let further = &variables(record)?;
         let field = |name: &str| record.get(name).filter(|value| !value.is_null());
-        match (field("prompt"), field("chosen"), field("rejected")) {
-            (prompt @ (None | Some(Json::String(_))), Some(Json::String(chosen)), Some(Json::String(rejected))) => {
-                let prompt = prompt.and_then(Json::as_str).unwrap_or("");
-                Ok(vec![self.answer(prompt, chosen)?, self.answer(prompt, rejected)?])
+        if let (Some(Json::String(chosen)), Some(Json::String(rejected))) = (field("chosen"), field("rejected")) {
+            match field("prompt") {
+                Some(Json::String(prompt)) => return self.answers(prompt, &[chosen, rejected]),
+                None => {
+                    let (prompt, chosen, rejected) = shared_prompt(chosen, rejected);
+                    return self.answers(prompt, &[chosen, rejected]);
+                }
+                Some(_) => {}
             }
-            (Some(Json::Array(prompt)), Some(Json::Array(chosen)), Some(Json::Array(rejected))) => {
-                Ok(vec![self.reply(prompt, chosen, further)?, self.reply(prompt, rejected, further)?])
-            }
-            // Whole conversations: what they share is the prompt.
-            (_, Some(Json::Array(chosen)), Some(Json::Array(rejected))) => {
-                let shared = chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count();
-                let (prompt, chosen) = chosen.split_at(shared);
-                Ok(vec![self.reply(prompt, chosen, further)?, self.reply(prompt, &rejected[shared..], further)?])
-            }
+        }
+        match (field("chosen").and_then(message_list), field("rejected").and_then(message_list)) {
+            (Some(chosen), Some(rejected)) => match field("prompt").and_then(message_list) {
+                Some(prompt) => self.replies(&prompt, &[&chosen, &rejected], further),
+                // Whole conversations: what they share is the prompt.
+                None => {
+                    let most = chosen.len().min(rejected.len()).saturating_sub(1);
+                    let shared = (0..most).take_while(|i| chosen[*i] == rejected[*i]).count();
+                    self.replies(&chosen[..shared], &[&chosen[shared..], &rejected[shared..]], further)
+                }
+            },
             _ => Err(Error::Input("needs `chosen` and `rejected`, both texts or both messages, and a `prompt`".into())),
         }
     }
+}
+
+/// A list of messages; those in the form `from` and `value` get `role` and `content`.
+fn message_list(list: &Json) -> Option<Vec<Json>> {
+    let renamed = |message: &Json| match (message.get("from"), message.get("value")) {
+        (Some(role), Some(content)) => {
+            let mut fields = message.as_object().cloned().unwrap_or_default();
+            (fields.remove("from"), fields.remove("value"));
+            fields.extend([("role".to_string(), role.clone()), ("content".to_string(), content.clone())]);
+            Json::Object(fields)
+        }
+        _ => message.clone(),
+    };
+    Some(list.as_array()?.iter().map(renamed).collect())
+}
+
+/// What two texts begin with, without a space at its end, and what follows it in each. Something follows it.
+fn shared_prompt<'a>(chosen: &'a str, rejected: &'a str) -> (&'a str, &'a str, &'a str) {
+    let most = chosen.chars().count().min(rejected.chars().count()).saturating_sub(1);
+    let pairs = chosen.char_indices().zip(rejected.chars()).take(most);
+    let mut at = pairs.take_while(|((_, a), b)| a == b).map(|((at, a), _)| at + a.len_utf8()).last().unwrap_or(0);
+    let differ = chosen[at..].chars().next() != rejected[at..].chars().next();
+    at -= usize::from(differ && chosen[..at].ends_with(' '));
+    (&chosen[..at], &chosen[at..], &rejected[at..])
+}
+
+/// Behind which token a beginning of a text ends: the first that has something of its last character.
+fn token_end(places: &[Range<usize>], text: &str) -> usize {
+    let Some((last, _)) = text.char_indices().last() else { return 0 };
+    let at = places.iter().position(|place| place.end > last).unwrap_or(places.len());
+    at + usize::from(places.get(at).is_some_and(|place| place.start <= last))
 }
 
 /// What a record has for the template beside its messages: `tools` and `documents` (lists, or JSON of them), and the fields of
@@ -397,7 +467,7 @@ fn variables(record: &Json) -> Result<Map<String, Json>> {
         if !list.is_array() {
             return Err(Error::Input(format!("`{name}` must be a list of objects, or JSON of one")));
         }
-        variables.insert(name.into(), list);
+        variables.entry(name).or_insert(list);
     }
     Ok(variables)
 }
@@ -422,18 +492,12 @@ fn same(a: &[i32], b: &[i32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
     fn encoder<'a>(aim: &str, tokenizer: &'a Tokenizer, template: &'a ChatTemplate) -> Encoder<'a> {
-        Encoder {
-            aim: Aim::parse(aim).expect("valid"),
-            seq: 60,
-            tokenizer,
-            template,
-            pooling: Mode::Mean,
-            classes: Vec::new(),
-        }
+        Encoder::new((tokenizer, template), (Aim::parse(aim).expect("valid"), 60, Mode::Mean))
     }
 
     /// What a row learns, as text.
@@ -484,6 +548,70 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert!(pairs.rows(&json!({ "chosen": "x" })).is_err());
+    }
+
+    /// Cases of `golden/examples.py`: tokens and labels that TRL makes of records, with merges across the end of the prompt.
+    /// `TENSORLOOM_EXAMPLES` names a further file.
+    #[test]
+    fn tokens_and_labels_are_those_of_trl() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/examples.json");
+        let (same, crossed, without_marks) = compare_with_trl(&golden);
+        assert!(same >= 500 && crossed >= 50 && without_marks >= 100, "{same} {crossed} {without_marks}");
+        if let Ok(further) = std::env::var("TENSORLOOM_EXAMPLES") {
+            println!("{} further cases", compare_with_trl(Path::new(&further)).0);
+        }
+    }
+
+    /// How many rows were compared, how many prompts were crossed, and how many templates had their marks taken out.
+    fn compare_with_trl(path: &Path) -> (usize, u64, usize) {
+        let golden: Json = serde_json::from_slice(&std::fs::read(path).expect("golden")).expect("JSON");
+        let seq = golden["seq"].as_u64().expect("a length") as usize;
+        let numbers = |row: &Json| -> Vec<i32> { serde_json::from_value(row.clone()).expect("numbers") };
+        let tokenizer = |(name, json): (&String, &Json)| {
+            let folder = std::env::temp_dir().join(format!("tensorloom-examples-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let config =
+                json!({ "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>" });
+            for (file, json) in [("tokenizer.json", json), ("tokenizer_config.json", &config)] {
+                std::fs::write(folder.join(file), json.to_string()).expect("written");
+            }
+            let made = Tokenizer::of_dir(&folder).expect("read");
+            std::fs::remove_dir_all(&folder).expect("removed");
+            (name.clone(), made)
+        };
+        let tokenizers: BTreeMap<String, Tokenizer> =
+            golden["tokenizers"].as_object().expect("tokenizers").iter().map(tokenizer).collect();
+        let (mut same, mut crossed, mut without_marks, mut wrong) = (0, 0, 0, Vec::new());
+        for (n, case) in golden["cases"].as_array().expect("cases").iter().enumerate() {
+            let tokenizer = &tokenizers[case["tokenizer"].as_str().expect("a name")];
+            let source = case["template"].as_str().expect("a template");
+            let record = &case["record"];
+            let aim = if record.get("chosen").is_some() { "dpo" } else { "next" };
+            let wanted: Vec<Row> = case["rows"]
+                .as_array()
+                .expect("rows")
+                .iter()
+                .map(|row| (numbers(&row["tokens"]), numbers(&row["labels"])))
+                .map(|(ids, labels)| Row { ids: ids[..ids.len() - 1].to_vec(), labels: labels[1..].to_vec() })
+                .collect();
+            let learns = wanted.iter().all(|row| row.labels.iter().any(|label| *label >= 0));
+            let plain = source.replace("{% generation %}", "").replace("{% endgeneration %}", "");
+            // Without marks an answer is what follows the open conversation, which has to be written as the whole one is.
+            let alike = source.contains("<|assistant|>\n{% endif %}");
+            for source in [source, &plain].into_iter().take(1 + usize::from(alike)) {
+                let template = ChatTemplate::of(source).expect("valid");
+                let mut encoder = encoder(aim, tokenizer, &template);
+                encoder.seq = seq - 1;
+                let found = encoder.rows(record).unwrap_or_else(|e| panic!("case {n}: {e}"));
+                match found == learns.then(|| wanted.clone()) {
+                    true => (same, crossed) = (same + 1, crossed + encoder.crossed),
+                    false => wrong.push(format!("case {n}: {found:?}, expected {wanted:?}: {record}, {source:?}")),
+                }
+                without_marks += usize::from(source == plain);
+            }
+        }
+        assert!(wrong.is_empty(), "{} cases differ, such as {}", wrong.len(), wrong.join("\n"));
+        (same, crossed, without_marks)
     }
 
     /// Every answer is learned where a template writes the last one, or those behind the last question, with its reasoning.

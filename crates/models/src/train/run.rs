@@ -8,7 +8,7 @@ use super::source::Source;
 use super::{Aim, Batch, How, Lock, StepSizes, Trainer};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
-use crate::companions::{self, Part};
+use crate::companions::{self, Part, holds_no_model};
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -115,11 +115,8 @@ pub fn run_on(
             "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
             settings.out.display()
         )));
-    } else if let Some(file) = WEIGHTS.iter().find(|name| leads && settings.out.join(name).exists()) {
-        return Err(Error::Input(format!(
-            "{} already holds a model ({file}), which a run would write over: choose another `--out`",
-            settings.out.display()
-        )));
+    } else if leads {
+        holds_no_model(&settings.out)?;
     }
     if leads {
         saved::clean(&checkpoints);
@@ -128,10 +125,6 @@ pub fn run_on(
     run.train(&mut texts, watch)?;
     texts.finish(run, watch)
 }
-
-/// What a folder with a model in it has.
-const WEIGHTS: &[&str] =
-    &["model.safetensors", "tensorloom.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"];
 
 /// There is nothing to resume: what is there instead, and where a run is.
 fn no_run(out: &Path) -> Error {
@@ -288,6 +281,13 @@ impl<'a> Texts<'a> {
         if source.left_out() > 0 {
             let left = thousands(source.left_out() as usize);
             watch.note(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
+        }
+        if source.crossed() > 0 {
+            let count = thousands(source.crossed() as usize);
+            watch.note(&format!(
+                "in {count} examples the prompt and the answer together don't begin with the tokens of the prompt alone; the answer is \
+                 learned from where they differ. End prompts where a token ends: with the space in front of the answer"
+            ));
         }
         let mut settings = settings;
         if let Aim::Classify { classes: 0 } = settings.objective {

@@ -156,6 +156,12 @@ impl Source {
         self.sets.iter().map(each).sum()
     }
 
+    /// Examples whose answer begins before the end of their prompt's tokens.
+    pub(crate) fn crossed(&self) -> u64 {
+        let each = |set: &Set| if let Set::Examples(examples) = set { examples.crossed } else { 0 };
+        self.sets.iter().map(each).sum()
+    }
+
     /// Names of the classes that were found.
     pub(crate) fn classes(&self) -> Vec<String> {
         let each = |set: &Set| match set {

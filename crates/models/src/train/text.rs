@@ -169,8 +169,8 @@ impl Texts {
         }
         let mut examples = false;
         self.records(|record, _| {
-            examples =
-                record.get("text").is_none() && (record.get("messages").is_some() || record.get("prompt").is_some());
+            let has = |name: &str| record.get(name).is_some();
+            examples = !has("text") && (has("messages") || has("conversations") || has("prompt"));
             Ok(false)
         })?;
         Ok(examples)

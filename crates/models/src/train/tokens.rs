@@ -191,6 +191,8 @@ struct Writer<'a> {
     documents: usize,
     /// Whether the next piece begins a document.
     begins: bool,
+    /// The last id of the document so far.
+    last: Option<u32>,
     /// What the tokenizer puts before and behind every text.
     around: [Vec<u32>; 2],
 }
@@ -200,10 +202,19 @@ impl<'a> Writer<'a> {
         let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
         let parts = [create("tokens.bin")?, create("held-out.bin")?];
         let ids = |ids: Vec<i32>| ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>();
-        let (before, mut after) = tokenizer.around()?;
-        after.extend(tokenizer.end().filter(|end| after.last() != Some(end)));
+        let (before, after) = tokenizer.around()?;
         let (around, folder) = ([ids(before), ids(after)], folder.to_path_buf());
-        Ok(Writer { tokenizer, vocabulary, folder, parts, counts: [0; 2], documents: 0, begins: true, around })
+        Ok(Writer {
+            tokenizer,
+            vocabulary,
+            folder,
+            parts,
+            counts: [0; 2],
+            documents: 0,
+            begins: true,
+            last: None,
+            around,
+        })
     }
 
     /// Encodes pieces, between which `None` ends a document.
@@ -217,10 +228,15 @@ impl<'a> Writer<'a> {
                 Some(_) => [before, encoded.next().unwrap_or_default()].concat(),
                 None => {
                     self.documents += 1;
-                    [before, self.around[1].clone()].concat()
+                    let mut ids = [before, self.around[1].clone()].concat();
+                    // A text that ends with the end token gets no second one.
+                    let last = ids.last().copied().or(self.last);
+                    ids.extend(self.tokenizer.end().map(|end| end as u32).filter(|end| last != Some(*end)));
+                    ids
                 }
             };
             self.begins = piece.is_none();
+            self.last = if self.begins { None } else { ids.last().copied().or(self.last) };
             if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocabulary) {
                 return Err(Error::Input(format!(
                     "the tokenizer gives id {id}, but the model knows {} ids: use the model's own tokenizer",

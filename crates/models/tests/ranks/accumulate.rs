@@ -61,6 +61,8 @@ fn aims() -> Vec<(Aim, bool, Option<i32>)> {
         ("next", false, Some(7)),
         ("dpo,beta=0.5", true, None),
         ("dpo,form=ipo", true, None),
+        ("dpo,form=hinge,smoothing=0.2", true, None),
+        ("dpo,smoothing=0.2", true, None),
         ("orpo", false, None),
         ("distill,beta=0.5,hard=0.3", true, None),
         ("classify,classes=3", false, None),
