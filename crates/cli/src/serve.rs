@@ -40,7 +40,7 @@ pub(crate) struct Serve {
     /// Ids of a prompt that are run at once
     #[arg(long, value_name = "N", default_value = "64", value_parser = command::size, help_heading = "Sizes")]
     part: usize,
-    /// Megabytes of beginnings of prompts that are kept
+    /// Megabytes of prefixes of prompts that are kept, at most; never more than the slots have. They are allocated at the start
     #[arg(long, value_name = "N", default_value = "256", help_heading = "Sizes")]
     prefix_cache: usize,
     /// Sequences that may wait for a slot; a client has no more of them than it leaves to others

@@ -33,12 +33,14 @@ mod mapped;
 mod memory;
 mod overlap;
 pub mod pool;
+mod priority;
 mod thresholds;
 
 pub use backend::Cpu;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
 pub use mapped::Mapped;
-pub use memory::{HostBuffer, give_back_freed};
+pub use memory::{HostBuffer, give_back_freed, keep_little_freed};
 pub use overlap::needed;
+pub use priority::lower_priority;
 pub use thresholds::{Threshold, thresholds};

@@ -194,6 +194,61 @@ fn beginnings_are_taken_over() {
     assert!(slots.prefix_bytes() > 0);
 }
 
+/// Steps of the first rows leave the others as they are, whatever order rows are brought into between them.
+#[test]
+fn some_rows_may_pause() {
+    let mamba = [("vocab_size", 61), ("d_model", 32), ("n_layers", 2)];
+    for model in [llama(DType::F32), fresh("mamba", &mamba, DType::F32)] {
+        let prompts = prompts(&model, 7);
+        let mut lone = slots(&model, 7, &[]);
+        let expected: Vec<_> = prompts.iter().map(|prompt| alone(&mut lone, prompt, 0, 12)).collect();
+        let mut slots = slots(&model, 7, &[]);
+        let mut running: Vec<(usize, Vec<Vec<f32>>)> =
+            prompts.iter().enumerate().map(|(i, prompt)| (i, vec![prefill(&mut slots, prompt, 0)])).collect();
+        let mut random = Random::new(4, 4);
+        while running.iter().any(|(_, given)| given.len() < 12) {
+            // Rows that need more come first.
+            let mut order: Vec<usize> = (0..running.len()).collect();
+            order.sort_by_key(|row| (running[*row].1.len() >= 12, random.below(100)));
+            slots.rearrange(&order).expect("there");
+            running = order.iter().map(|row| running[*row].clone()).collect();
+            let count = slots.stepped(1 + random.below(7));
+            assert!(slots.step(&vec![0; 8]).is_err() && slots.step(&[0; 3]).is_err());
+            let next: Vec<i32> = running[..count].iter().map(|(_, given)| best(&given[given.len() - 1])).collect();
+            let (logits, width) = slots.step(&next).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(logits.len(), width * count);
+            for ((_, given), row) in running.iter_mut().zip(logits.chunks_exact(width)) {
+                given.push(row.to_vec());
+            }
+        }
+        for (i, given) in &running {
+            assert!(given[..12] == expected[*i], "sequence {i}");
+        }
+    }
+}
+
+/// Prefixes have no more memory than they may, nor than the rows have, and those that were used last stay.
+#[test]
+fn memory_of_prefixes_is_bounded() {
+    let model = llama(DType::F32);
+    // Bytes of 8 positions: keys and values of 2 layers with 2 heads of 8 numbers.
+    let page = 8 * 2 * 2 * 2 * 8 * 4;
+    for (prefixes, rows, most) in [(0, 2, 0), (3 * (page + 160), 8, 3), (1 << 30, 2, 9)] {
+        let sizes = SlotSizes { rows, context: 40, part: 8, prefixes };
+        let mut slots = Slots::new(model.clone(), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"));
+        slots.warm().unwrap_or_else(|e| panic!("{e}"));
+        for round in 0..8 {
+            let prompt: Vec<i32> = (0..17).map(|i| (i * 7 + round) % 97).collect();
+            prefill(&mut slots, &prompt, 0);
+            slots.leave(0).expect("there");
+            let known = slots.begin(&prompt, 0).expect("fits");
+            slots.cancel();
+            assert_eq!(known, 8 * most.min(2), "{prefixes}");
+        }
+        assert_eq!(slots.prefix_bytes(), most * page, "{prefixes}");
+    }
+}
+
 #[test]
 fn caches_are_changed_in_place() {
     let (done, all) = slots(&llama(DType::F32), 4, &[]).in_place().expect("compiles");

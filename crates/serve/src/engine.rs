@@ -1,11 +1,13 @@
 //! The thread that runs a model: takes prompts from a bounded queue, lets rows grow, hands tokens out.
 //!
-//! Between two steps of the batch prompts and texts to embed are run part by part, for about as long as a step takes, so that neither
+//! Between two steps of the batch prompts and texts to embed are run part by part, for a share of the time (`pace.rs`), so that neither
 //! waits for the other for long. The client that was served least comes next (`queue.rs`): a long prompt is put aside between two of its
 //! parts, and a row of a client that has many is put aside for the first one of another. What is put aside goes on with the same bits.
+//! Rows of a client that is far ahead of another are left out of steps, where that makes steps shorter.
 
 use crate::metrics::{Metrics, count, uncount};
-use crate::queue::{Queue, Refused};
+use crate::pace::{Pace, ordered};
+use crate::queue::{Needs, Queue, Refused};
 use crate::shares::Client;
 use models::{Aside, Constraint, History, Random, Sampling, Slots, log_probabilities};
 use std::sync::Arc;
@@ -93,6 +95,13 @@ impl Task {
         }
     }
 
+    fn needs(&self) -> Needs {
+        match self {
+            Task::Generate(job) => Needs { row: true, prompt: job.prompt.len().max(1) },
+            Task::Embed(embedding) => Needs { row: false, prompt: embedding.ids.len().max(1) },
+        }
+    }
+
     fn fail(self, reason: String) {
         match self {
             Task::Generate(job) => fail(&job, reason),
@@ -119,12 +128,14 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Takes all tasks of a request, which are of one kind, or none.
+    /// Takes all tasks of a request, or none.
     pub(crate) fn submit(&self, client: Client, tasks: Vec<Task>) -> std::result::Result<(), Refused> {
-        let row = tasks.iter().any(|task| matches!(task, Task::Generate(_)));
-        let works = tasks.into_iter().map(Work::New).collect();
+        let works = tasks.into_iter().map(|task| {
+            let needs = task.needs();
+            (Work::New(task), needs)
+        });
         let (more, refused) =
-            self.queue.submit(client, works, row, |work| matches!(work, Work::New(task) if task.is_gone()));
+            self.queue.submit(client, works.collect(), |work| matches!(work, Work::New(task) if task.is_gone()));
         match more {
             0.. => count(&self.metrics.waiting, more.unsigned_abs() as u64),
             _ => uncount(&self.metrics.waiting, more.unsigned_abs() as u64),
@@ -149,7 +160,7 @@ pub(crate) fn start(
     let stop = Arc::new(AtomicBool::new(false));
     let handle = Handle { queue: queue.clone(), stop: stop.clone(), metrics: metrics.clone() };
     let mut engine =
-        Engine { slots, queue, stop, metrics, rows: Vec::new(), prompt: None, last_step: Duration::ZERO, begun: 0 };
+        Engine { slots, queue, stop, metrics, rows: Vec::new(), prompt: None, pace: Pace::default(), begun: 0 };
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || engine.run())?;
     Ok((handle, thread))
 }
@@ -175,7 +186,7 @@ struct Engine {
     rows: Vec<Growing>,
     /// What is being run, and whose it is.
     prompt: Option<(Client, Task)>,
-    last_step: Duration,
+    pace: Pace,
     /// Rows so far.
     begun: u64,
 }
@@ -190,13 +201,7 @@ impl Engine {
                 // Nothing to do until somebody asks; looks up now and then, whether to stop.
                 self.queue.wait(Duration::from_millis(100));
             }
-            let started = Instant::now();
-            while self.choose() {
-                self.advance();
-                if !self.rows.is_empty() && started.elapsed() >= self.last_step {
-                    break;
-                }
-            }
+            while self.choose() && self.advance() {}
             self.step();
         }
     }
@@ -209,10 +214,13 @@ impl Engine {
             let kept = usize::from(matches!(self.prompt, Some((_, Task::Generate(_)))));
             let room = self.slots.len() + kept < self.slots.sizes().rows;
             let Some(next) = self.queue.next(room) else { break };
-            if let Some((client, _)) = &self.prompt {
-                // Going from one to the other costs a copy of what the caches have of both.
-                let slack = 2 * self.slots.sizes().part as u64;
-                if next.served + slack > self.queue.served(*client) {
+            if let Some((client, _)) = &self.prompt
+                && next.prompt > 0
+            {
+                // Going from one to the other costs a copy of what the caches have of both. A short one is worth it: it is over soon.
+                let part = self.slots.sizes().part;
+                let slack = if next.prompt <= part { 0 } else { 2 * part as u64 };
+                if next.served + slack >= self.queue.served(*client) {
                     return true;
                 }
                 self.put_aside();
@@ -227,7 +235,7 @@ impl Engine {
                     uncount(&self.metrics.waiting, 1);
                 }
                 self.take(next.client, work);
-                if self.prompt.is_none() {
+                if self.prompt.as_ref().is_none_or(|(client, _)| *client != next.client) {
                     self.queue.release(next.client);
                 }
             }
@@ -238,10 +246,12 @@ impl Engine {
     /// Puts what is being run aside.
     fn put_aside(&mut self) {
         let Some((client, task)) = self.prompt.take() else { return };
+        let done = self.slots.done();
         match self.slots.set_aside() {
             Ok(aside) => {
-                let row = matches!(task, Task::Generate(_));
-                self.queue.put_back(client, Work::Prompt(task, aside), row);
+                let needs = task.needs();
+                let needs = Needs { prompt: needs.prompt.saturating_sub(done).max(1), ..needs };
+                self.queue.put_back(client, Work::Prompt(task, aside), needs);
             }
             Err(e) => task.fail(e.to_string()),
         }
@@ -255,7 +265,10 @@ impl Engine {
         let aside = self.slots.suspend(row);
         let growing = self.remove(row);
         match aside {
-            Ok(aside) => self.queue.put_back(victim, Work::Row(Box::new(growing), aside), true),
+            Ok(aside) => {
+                let needs = Needs { row: true, prompt: 0 };
+                self.queue.put_back(victim, Work::Row(Box::new(growing), aside), needs);
+            }
             Err(e) => fail(&growing.job, e.to_string()),
         }
         true
@@ -296,13 +309,21 @@ impl Engine {
         }
     }
 
-    /// Runs a part of what is at hand.
-    fn advance(&mut self) {
-        let Some((client, task)) = self.prompt.take() else { return };
+    /// Runs a part of what is at hand, unless rows come first; says whether it did.
+    fn advance(&mut self) -> bool {
+        let Some((client, task)) = self.prompt.take() else { return false };
+        let ahead = self.queue.least_of_others(client).is_some_and(|least| least < self.queue.served(client));
+        if !self.rows.is_empty() && !self.pace.allows_part(ahead) {
+            self.prompt = Some((client, task));
+            return false;
+        }
+        let started = Instant::now();
         self.advance_for(client, task);
+        self.pace.part_took(started.elapsed(), ahead);
         if self.prompt.is_none() {
             self.queue.release(client);
         }
+        true
     }
 
     fn advance_for(&mut self, client: Client, task: Task) {
@@ -318,7 +339,9 @@ impl Engine {
             (Ok(Some(_)), Task::Embed(embedding)) => embedding.ids.len(),
             _ => self.slots.done(),
         };
-        self.queue.charge(client, after.saturating_sub(before).max(1));
+        // A part takes its time however few tokens are in it.
+        let least = self.slots.sizes().part / 2;
+        self.queue.charge(client, after.saturating_sub(before).max(least).max(1));
         match (found, task) {
             (Ok(None), task) => self.prompt = Some((client, task)),
             (Ok(Some(vector)), Task::Embed(embedding)) => drop(embedding.reply.send(Ok(vector))),
@@ -371,11 +394,17 @@ impl Engine {
             }
         }
         if self.rows.is_empty() {
-            return;
+            return self.pace.no_rows();
         }
         let started = Instant::now();
-        let next: Vec<i32> = self.rows.iter().map(|row| row.next).collect();
-        match self.slots.step(&next) {
+        let (stepped, result) = match self.in_front() {
+            Ok(stepped) => {
+                let next: Vec<i32> = self.rows[..stepped].iter().map(|row| row.next).collect();
+                (stepped, self.slots.step(&next))
+            }
+            Err(e) => (0, Err(e)),
+        };
+        match result {
             Ok((logits, width)) => {
                 let rows: Vec<Vec<f32>> = logits.chunks_exact(width).map(<[f32]>::to_vec).collect();
                 for (row, logits) in rows.into_iter().enumerate().rev() {
@@ -393,9 +422,28 @@ impl Engine {
                 }
             }
         }
-        self.last_step = started.elapsed();
-        self.metrics.step.add(self.last_step);
+        let took = started.elapsed();
+        self.pace.step_took(stepped, took);
+        self.metrics.step.add(took);
         count(&self.metrics.steps, 1);
+    }
+
+    /// How many of the rows are stepped next. Those of clients that are not far ahead of others are among them.
+    fn in_front(&mut self) -> models::Result<usize> {
+        let all = self.rows.len();
+        let paused = self.queue.paused();
+        let wanted: Vec<bool> = self.rows.iter().map(|row| !paused.contains(&row.client)).collect();
+        let few = self.slots.stepped(wanted.iter().filter(|wanted| **wanted).count());
+        if self.pace.steps_all(few, all) {
+            return Ok(all);
+        }
+        let order = ordered(&wanted, few);
+        if order.iter().enumerate().any(|(to, from)| to != *from) {
+            self.slots.rearrange(&order)?;
+            let mut rows: Vec<Option<Growing>> = self.rows.drain(..).map(Some).collect();
+            self.rows = order.iter().filter_map(|from| rows[*from].take()).collect();
+        }
+        Ok(few)
     }
 
     /// Chooses a row's next id from its logits; says whether the row is done.

@@ -4,6 +4,7 @@ use crate::answer::{self, Kind, json_response, refusal};
 use crate::api::{Fault, Parsed};
 use crate::connections::{Connection, Connections};
 use crate::gate::{self, Passed};
+use crate::idle;
 use crate::metrics::{count, uncount};
 use crate::served::{Engine, Entry, Served};
 use crate::shares::{Client, Share, Shares};
@@ -29,6 +30,8 @@ use tokio::sync::watch;
 
 /// Bodies that are read at once, as so many of the largest. One client has no more of this than it leaves to others.
 const BODIES: usize = 16;
+/// By how much the priority of threads for large requests is lower: where cores are few, they get a tenth of what an engine gets.
+const LOWER: u8 = 10;
 /// Bytes of a body that is read quickly.
 const SMALL: usize = 16 << 10;
 
@@ -128,10 +131,14 @@ impl Server {
         listener.set_nonblocking(true).map_err(fault)?;
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
-        let workers = |count| Workers::new(count).map_err(|e| Error::Setup(format!("no threads for requests: {e}")));
+        let workers = |count, lower| {
+            Workers::new(count, lower).map_err(|e| Error::Setup(format!("no threads for requests: {e}")))
+        };
+        // What large requests had is given back as they end, and the rest when the server is idle.
+        cpu::keep_little_freed();
         // Most cores are for the engines.
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (light, workers) = (workers(1)?, workers((cores / 4).clamp(1, 4))?);
+        let (light, workers) = (workers(1, 0)?, workers((cores / 4).clamp(1, 4), LOWER)?);
         let bodies = Shares::new(limits.body.saturating_mul(BODIES));
         let connections = Connections::new(limits.connections.max(1));
         Ok(Server {
@@ -203,6 +210,7 @@ async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receive
     let (routes, graceful) = (router(app.clone()), GracefulShutdown::new());
     let waiting = Shares::new(app.limits.connections.max(1).saturating_mul(2));
     let mut builder = hyper::server::conn::http1::Builder::new();
+    tokio::spawn(idle::give_back(app.served.metrics.clone()));
     builder.timer(TokioTimer::new()).header_read_timeout(app.limits.patience).max_headers(64).max_buf_size(64 << 10);
     loop {
         let (stream, address) = tokio::select! {

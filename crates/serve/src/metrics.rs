@@ -83,6 +83,12 @@ impl Metrics {
         );
     }
 
+    /// Grows with everything that is done for clients.
+    pub(crate) fn events(&self) -> u64 {
+        let all = self.answered.iter().chain([&self.steps, &self.abandoned, &self.slow, &self.refused]);
+        all.map(|of| of.load(Ordering::Relaxed)).sum()
+    }
+
     pub(crate) fn text(&self) -> String {
         let mut to = String::new();
         let value = |of: &AtomicU64| of.load(Ordering::Relaxed);

@@ -1,12 +1,16 @@
 //! Work that waits for an engine, a line for each client.
 //!
-//! Whoever was served least comes next, and a client that was away is not owed the time: it begins where the least served of the
-//! others is. Rows are shared by number: a client takes one from another that has at least two more.
+//! The client that was served least comes next, and a client that was away is not owed the time: it begins where the least served of
+//! the others is. Rows are shared by number: a client takes one from another that has at least two more. So are their tokens: a
+//! client that is far ahead of another pauses until that one has caught up ([`Queue::paused`]).
 
 use crate::shares::{Client, fits, largest};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+/// Tokens that a client may be ahead of the least served one before its rows pause.
+const AHEAD: u64 = 16;
 
 /// Why work was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +22,19 @@ pub(crate) enum Refused {
     Stopped,
 }
 
+/// What the queue knows of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Whether it needs a row.
+    pub(crate) row: bool,
+    /// Tokens of a prompt or text that are to be run first. A row that goes on has none.
+    pub(crate) prompt: usize,
+}
+
 /// Work of one client.
 struct Entry<W> {
     work: W,
-    /// Whether it needs a row.
-    row: bool,
+    needs: Needs,
     /// Whether it was never begun.
     fresh: bool,
 }
@@ -37,11 +49,13 @@ struct Line<W> {
     rows: usize,
     /// Whether work of it was taken and is not done.
     held: bool,
+    /// Whether its rows pause.
+    paused: bool,
 }
 
 impl<W> Default for Line<W> {
     fn default() -> Line<W> {
-        Line { entries: VecDeque::new(), fresh: 0, served: 0, rows: 0, held: false }
+        Line { entries: VecDeque::new(), fresh: 0, served: 0, rows: 0, held: false, paused: false }
     }
 }
 
@@ -63,6 +77,8 @@ struct State<W> {
 pub(crate) struct Next {
     pub(crate) client: Client,
     pub(crate) served: u64,
+    /// Tokens of its prompt that are to be run.
+    pub(crate) prompt: usize,
     /// Who gives up a row for it.
     pub(crate) victim: Option<Client>,
 }
@@ -88,8 +104,7 @@ impl<W> Queue<W> {
     pub(crate) fn submit(
         &self,
         client: Client,
-        works: Vec<W>,
-        row: bool,
+        works: Vec<(W, Needs)>,
         gone: impl Fn(&W) -> bool,
     ) -> (isize, Option<Refused>) {
         let mut guard = self.lock();
@@ -124,7 +139,7 @@ impl<W> Queue<W> {
             line.served = line.served.max(least.unwrap_or(0));
         }
         line.fresh += works.len();
-        line.entries.extend(works.into_iter().map(|work| Entry { work, row, fresh: true }));
+        line.entries.extend(works.into_iter().map(|(work, needs)| Entry { work, needs, fresh: true }));
         let more = state.fresh as isize - before as isize;
         drop(guard);
         self.ready.notify_one();
@@ -145,8 +160,8 @@ impl<W> Queue<W> {
         let most = state.lines.iter().max_by_key(|(_, line)| line.rows).map(|(client, line)| (*client, line.rows));
         let able = state.lines.iter().filter_map(|(client, line)| {
             let entry = line.entries.front()?;
-            let next = Next { client: *client, served: line.served, victim: None };
-            match entry.row && !room {
+            let next = Next { client: *client, served: line.served, prompt: entry.needs.prompt, victim: None };
+            match entry.needs.row && !room {
                 false => Some(next),
                 true => {
                     let (victim, rows) = most.filter(|(_, rows)| *rows >= line.rows + 2)?;
@@ -155,7 +170,8 @@ impl<W> Queue<W> {
                 }
             }
         });
-        able.min_by_key(|next| next.served)
+        // Of two that were served alike, the one that takes less time comes first.
+        able.min_by_key(|next| (next.served, next.prompt))
     }
 
     /// The first entry of a client, and whether it was never begun. The client is known as served until [`Queue::release`].
@@ -178,8 +194,8 @@ impl<W> Queue<W> {
     }
 
     /// Work that was begun goes on as the client's next.
-    pub(crate) fn put_back(&self, client: Client, work: W, row: bool) {
-        self.lock().lines.entry(client).or_default().entries.push_front(Entry { work, row, fresh: false });
+    pub(crate) fn put_back(&self, client: Client, work: W, needs: Needs) {
+        self.lock().lines.entry(client).or_default().entries.push_front(Entry { work, needs, fresh: false });
     }
 
     /// A client got so many tokens.
@@ -192,6 +208,25 @@ impl<W> Queue<W> {
     /// What a client got.
     pub(crate) fn served(&self, client: Client) -> u64 {
         self.lock().lines.get(&client).map_or(0, |line| line.served)
+    }
+
+    /// What the least served of the clients with rows got, without this one.
+    pub(crate) fn least_of_others(&self, client: Client) -> Option<u64> {
+        let state = self.lock();
+        let others = state.lines.iter().filter(|(own, line)| **own != client && line.rows > 0);
+        others.map(|(_, line)| line.served).min()
+    }
+
+    /// Clients whose rows pause: from where one is more than [`AHEAD`] tokens ahead of the least served one that has rows, until that
+    /// one has caught up.
+    pub(crate) fn paused(&self) -> Vec<Client> {
+        let mut state = self.lock();
+        let least = state.lines.values().filter(|line| line.rows > 0).map(|line| line.served).min().unwrap_or(0);
+        for line in state.lines.values_mut() {
+            let most = if line.paused { least } else { least + AHEAD };
+            line.paused = line.rows > 0 && line.served > most;
+        }
+        state.lines.iter().filter(|(_, line)| line.paused).map(|(client, _)| *client).collect()
     }
 
     /// A client has a row more, or one less.
@@ -222,7 +257,9 @@ mod tests {
     use super::*;
 
     fn submit(queue: &Queue<usize>, client: usize, works: &[usize]) -> Option<Refused> {
-        queue.submit(Client::Key(client), works.to_vec(), true, |work| *work == 99).1
+        let needs = Needs { row: true, prompt: 1 };
+        let works = works.iter().map(|work| (*work, needs)).collect();
+        queue.submit(Client::Key(client), works, |work| *work == 99).1
     }
 
     #[test]
@@ -261,6 +298,78 @@ mod tests {
             turns.push(next.client);
         }
         assert_eq!(turns.iter().filter(|client| **client == Client::Key(1)).count(), 4, "{turns:?}");
+    }
+
+    /// Who comes next, by what clients were served, and the length of their prompts.
+    #[test]
+    fn the_shorter_of_two_that_were_served_alike_comes_next() {
+        let cases: [(&[(usize, usize)], usize); 5] = [
+            (&[(0, 300), (0, 5)], 1),
+            (&[(0, 5), (0, 300)], 0),
+            (&[(7, 300), (8, 5)], 0),
+            (&[(8, 5), (7, 300)], 1),
+            // A row that goes on has no prompt.
+            (&[(0, 5), (0, 300), (0, 0)], 2),
+        ];
+        for (clients, expected) in cases {
+            let queue = Queue::new(64);
+            for (client, (_, prompt)) in clients.iter().enumerate() {
+                let needs = Needs { row: true, prompt: *prompt };
+                assert_eq!(queue.submit(Client::Key(client), vec![(1, needs)], |_| false).1, None);
+            }
+            clients.iter().enumerate().for_each(|(client, (served, _))| queue.charge(Client::Key(client), *served));
+            assert_eq!(queue.next(true).map(|next| next.client), Some(Client::Key(expected)), "{clients:?}");
+        }
+    }
+
+    /// A client that comes while another has much to do, and was served more, is the next one.
+    #[test]
+    fn a_newcomer_is_next() {
+        let queue = Queue::new(64);
+        submit(&queue, 0, &[1; 8]);
+        for tokens in [0, 1, 1000] {
+            queue.charge(Client::Key(0), tokens);
+            submit(&queue, 1, &[2]);
+            // What the other one has done since, and be it one token, counts.
+            queue.charge(Client::Key(0), 1);
+            let next = queue.next(true).expect("work");
+            assert_eq!(next.client, Client::Key(1));
+            queue.take(next.client);
+            queue.charge(next.client, 1);
+            queue.release(next.client);
+        }
+    }
+
+    /// Which clients pause while each row that is stepped gets a token.
+    #[test]
+    fn who_is_far_ahead_pauses_until_others_have_caught_up() {
+        // Rows of each client; how many of 320 steps each takes part in. Each gets as many tokens as the one with the fewest rows.
+        let cases: [(&[usize], &[usize]); 5] = [
+            (&[3], &[320]),
+            (&[1, 1, 1], &[320, 320, 320]),
+            (&[7, 1], &[50, 320]),
+            (&[2, 1], &[170, 320]),
+            (&[4, 2, 1], &[86, 172, 320]),
+        ];
+        for (rows, expected) in cases {
+            let queue: Queue<usize> = Queue::new(64);
+            for (client, rows) in rows.iter().enumerate() {
+                (0..*rows).for_each(|_| queue.rows(Client::Key(client), true));
+            }
+            let mut steps = vec![0usize; rows.len()];
+            for _ in 0..320 {
+                let paused = queue.paused();
+                for (client, rows) in rows.iter().enumerate().filter(|(n, _)| !paused.contains(&Client::Key(*n))) {
+                    queue.charge(Client::Key(client), *rows);
+                    steps[client] += 1;
+                }
+                let got = (0..rows.len()).map(|client| queue.served(Client::Key(client)));
+                let (least, most) = (got.clone().min().expect("one"), got.max().expect("one"));
+                assert!(most - least <= AHEAD + rows[0] as u64, "{rows:?}: {least} {most}");
+            }
+            let near = steps.iter().zip(expected).all(|(steps, expected)| steps.abs_diff(*expected) <= 8);
+            assert!(near, "{rows:?}: {steps:?}");
+        }
     }
 
     #[test]

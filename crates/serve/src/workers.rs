@@ -1,5 +1,6 @@
 //! Threads for what takes long before a model sees it: reading bodies, templates, tokens, expressions. Connections don't wait for it,
-//! and neither do clients for each other: they take turns, and each has one thread at most.
+//! and neither do clients for each other: they take turns, and each has one thread at most. Threads for large requests have a lower
+//! priority than the engines, which work for all clients.
 
 use crate::api::{Fault, Parsed};
 use crate::shares::Client;
@@ -62,12 +63,16 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(crate) fn new(threads: usize) -> std::io::Result<Workers> {
+    /// So many threads, whose priority is lower by so much.
+    pub(crate) fn new(threads: usize, lower: u8) -> std::io::Result<Workers> {
         let mut workers = Workers { shared: Arc::default(), threads: Vec::new() };
         for _ in 0..threads {
             let shared = workers.shared.clone();
             let thread = std::thread::Builder::new().name("worker".into());
-            workers.threads.push(thread.spawn(move || shared.work())?);
+            workers.threads.push(thread.spawn(move || {
+                cpu::lower_priority(lower);
+                shared.work();
+            })?);
         }
         Ok(workers)
     }
@@ -122,7 +127,7 @@ mod tests {
     /// One client's work does not hold up another's, and a panic ends nothing but itself.
     #[test]
     fn clients_take_turns() {
-        let workers = Workers::new(2).expect("threads");
+        let workers = Workers::new(2, 0).expect("threads");
         let (to, from) = channel();
         let (open, closed) = channel::<()>();
         let closed = Arc::new(Mutex::new(closed));

@@ -1,8 +1,11 @@
 //! An ordinary client beside one that is greedy, one whose requests are huge, one that is slow and one that is malicious: it is never
-//! refused, it waits little longer, and memory does not grow.
+//! refused, it waits little longer, and memory is given back.
+//!
+//! The four others stand for machines elsewhere, but their threads run on the server's cores: on Linux they have the lowest priority, so
+//! that what is measured is the server. It and the ordinary client have the usual one.
 //!
 //! Short by default; `LOOM_NEIGHBOURS_SECONDS=60 cargo test --release -p tensorloom-serve --test neighbours -- --nocapture` is the longer
-//! run, which also holds the ordinary client's 95th percentile to three times of what it is alone.
+//! run, which also holds the ordinary client's 95th percentile to three times of what it is alone, and memory to a fifth more than before.
 //!
 //! The server is a process of its own, whose memory is watched. Clients have their own addresses, and their own keys.
 
@@ -236,23 +239,21 @@ fn an_ordinary_client_is_not_held_up() {
     let server = Process::new();
     let client = server.client;
     let own = |host: u8| Own { client, key: KEYS[host as usize - 2], host };
+    every_kind(own(6));
     let (alone, _, text) = ordinary(own(6), None, time / 3, 30);
-    // What leaks grows every time; what caches and the allocator keep, until they are full.
-    let (mut beside, mut healths, mut memory) = (Vec::new(), Vec::new(), vec![client.metric("loom_memory_bytes")]);
-    let mut grows = true;
-    while grows && memory.len() < 6 {
+    let (mut beside, mut healths, mut memory) = (Vec::new(), Vec::new(), vec![at_rest(client)]);
+    for _ in 0..2 {
         let (times, own_healths) = attacked(own, &text, time);
         beside.extend(times);
         healths.extend(own_healths);
-        client.wait_for("loom_rows_running", 0);
-        client.wait_for("loom_requests_waiting", 0);
-        let last = memory[memory.len() - 1];
-        memory.push(client.metric("loom_memory_bytes"));
-        grows = memory[memory.len() - 1] as f64 > 1.2 * last as f64;
+        memory.push(at_rest(client));
     }
     beside.sort_unstable();
     healths.sort_unstable();
 
+    // The smaller server of the short run has so little that what the allocator can't give back counts.
+    let most = 1.2 * memory[0] as f64 + if given.is_some() { 0.0 } else { 8e6 };
+    let grows = memory.iter().any(|bytes| *bytes as f64 > most);
     let memory: Vec<u64> = memory.into_iter().map(|bytes| bytes >> 20).collect();
     println!(
         "alone: median {:.1} ms, 95 % within {:.1} ms, {} requests",
@@ -269,14 +270,47 @@ fn an_ordinary_client_is_not_held_up() {
     println!("health: median {:.1} ms, at most {:.1} ms", at(&healths, 0.5), at(&healths, 1.0));
     println!("MB of memory before, and after each round: {memory:?}");
     // Where other tests run on the same cores, what a request takes says little: the longer run is for that.
-    let bound = if given.is_some() { 3.0 * at(&alone, 0.95) } else { 3.0 * at(&alone, 0.95) + 2000.0 };
+    let bound = if given.is_some() { 3.0 * at(&alone, 0.95) } else { 3.0 * at(&alone, 0.95) + 1000.0 };
     assert!(
         at(&beside, 0.95) <= bound,
         "{:.1} ms alone, {:.1} ms beside the others",
         at(&alone, 0.95),
         at(&beside, 0.95)
     );
-    assert!(!grows, "memory grew each time: {memory:?} MB");
+    assert!(!grows, "memory grew by more than a fifth: {memory:?} MB");
+}
+
+/// An ordinary request of every kind, so that memory is compared with that of a server which was asked before.
+fn every_kind(own: Own) {
+    let object =
+        json!({ "type": "object", "properties": { "name": { "type": "string" }, "age": { "type": "integer" } } });
+    for (path, more) in [
+        (
+            "/v1/completions",
+            json!({ "prompt": "the cat sat on the mat ".repeat(15), "max_tokens": 8, "stop": ["mat"] }),
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": "the cat", "max_tokens": 8, "n": 8, "stream": true, "ignore_eos": true }),
+        ),
+        ("/v1/completions", json!({ "prompt": "the cat", "max_tokens": 8, "guided_json": object })),
+        ("/v1/completions", json!({ "prompt": "the cat", "max_tokens": 8, "guided_regex": "(a|b)+c" })),
+        ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "the cat" }], "max_tokens": 8 })),
+        ("/v1/embeddings", json!({ "input": ["the cat", "the mat"] })),
+    ] {
+        let mut body = json!({ "model": "tiny" });
+        more.as_object().into_iter().flatten().for_each(|(name, value)| body[name] = value.clone());
+        let answer = own.post(path, &body);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    }
+}
+
+/// Bytes of memory when all requests are done and the server was idle for a while.
+fn at_rest(client: Client) -> u64 {
+    client.wait_for("loom_rows_running", 0);
+    client.wait_for("loom_requests_waiting", 0);
+    std::thread::sleep(Duration::from_secs(2));
+    client.metric("loom_memory_bytes")
 }
 
 /// What an ordinary client waits while the others do what they do, for answers and for `/health`.
@@ -290,6 +324,7 @@ fn attacked(own: impl Fn(u8) -> Own, text: &str, time: Duration) -> (Vec<Duratio
         for _ in 0..count {
             let (stop, rounds, own) = (stop.clone(), rounds.clone(), own(n as u8 + 2));
             threads.push(std::thread::spawn(move || {
+                cpu::lower_priority(19);
                 while !stop.load(Ordering::Relaxed) {
                     act(own, rounds[n].fetch_add(1, Ordering::Relaxed));
                 }

@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("include", &["lang"]),
     ("models", &["ir", "transform", "compiler", "cpu", "dist", "engine", "training", "tensorloom", "lang"]),
     ("onnx", &["ir"]),
-    ("serve", &["ir", "compiler", "models"]),
+    ("serve", &["ir", "compiler", "cpu", "models"]),
     (
         "cli",
         &[

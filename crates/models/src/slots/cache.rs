@@ -41,15 +41,26 @@ impl Layout {
         (0..outer).map(move |o| o * each + length.start..o * each + length.end)
     }
 
+    /// Bytes of so many positions; of a state, all of it.
+    pub(super) fn size(&self, positions: usize) -> usize {
+        self.positions.map_or(self.bytes, |(outer, inner)| outer * inner * positions)
+    }
+
     /// Reads some positions of an entry.
     pub(super) fn read(&self, from: &Buffer, row: usize, positions: Range<usize>) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        for run in self.runs(&positions) {
-            let at = bytes.len();
-            bytes.resize(at + run.len(), 0);
-            from.read(row * self.bytes + run.start, &mut bytes[at..])?;
-        }
+        let mut bytes = vec![0; self.size(positions.len())];
+        self.read_to(from, row, positions, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// The same, to memory of [`Layout::size`] bytes.
+    pub(super) fn read_to(&self, from: &Buffer, row: usize, positions: Range<usize>, mut to: &mut [u8]) -> Result<()> {
+        for run in self.runs(&positions) {
+            let (here, rest) = to.split_at_mut(run.len());
+            from.read(row * self.bytes + run.start, here)?;
+            to = rest;
+        }
+        Ok(())
     }
 
     /// Writes what [`Layout::read`] gave.

@@ -37,7 +37,7 @@ pub struct SlotSizes {
     pub context: usize,
     /// Ids of a prompt that are run at once.
     pub part: usize,
-    /// Bytes of beginnings of prompts that are kept.
+    /// Bytes of prefixes of prompts that are kept, at most; never more than the caches of the rows have.
     pub prefixes: usize,
 }
 
@@ -133,8 +133,12 @@ impl Slots {
         let source = Source { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
         let part = source.part(sizes.part, &own)?;
         // States of other positions can't be cut out, so only keys and values are worth keeping.
-        let pages = if layouts.iter().all(|layout| layout.positions.is_some()) { sizes.prefixes } else { 0 };
+        let pages = match layouts.iter().all(|layout| layout.positions.is_some()) {
+            true => sizes.prefixes.min(layouts.iter().map(|layout| layout.bytes * sizes.rows).sum()),
+            false => 0,
+        };
         Ok(Slots {
+            prefixes: Prefixes::new(pages, sizes.part, sizes.context, &layouts),
             adapters: adapters.len(),
             stacked,
             shared,
@@ -143,7 +147,6 @@ impl Slots {
             own,
             rows: Vec::new(),
             prompt: None,
-            prefixes: Prefixes::new(pages),
             part,
             single: None,
             hidden: None,
@@ -190,8 +193,15 @@ impl Slots {
         Ok(self.steps[0].1.in_place())
     }
 
-    /// Compiles every program now.
+    /// Compiles every program, and allocates all memory that prefixes may take.
     pub fn warm(&mut self) -> Result<()> {
+        self.prefixes.allocate();
+        if self.cannot_embed().is_none() {
+            self.prepare_hidden()?;
+        }
+        if !self.capacity().is_multiple_of(self.sizes.part) || self.has_states() {
+            self.prepare_single()?;
+        }
         let mut rows = 2;
         loop {
             self.prepare(rows)?;
@@ -216,15 +226,45 @@ impl Slots {
         }
     }
 
+    /// Rows of the smallest program for so many.
+    fn size(&self, rows: usize) -> usize {
+        rows.max(2).next_power_of_two().min(self.sizes.rows)
+    }
+
     /// The program for so many rows, or a few more.
     fn prepare(&mut self, rows: usize) -> Result<usize> {
-        let size = rows.max(2).next_power_of_two().min(self.sizes.rows);
+        let size = self.size(rows);
         if let Some(at) = self.steps.iter().position(|(own, _)| *own == size) {
             return Ok(at);
         }
         let program = self.source().rows(size, &self.caches)?;
         self.steps.push((size, program));
         Ok(self.steps.len() - 1)
+    }
+
+    /// Why this model gives no embeddings, as far as that is known before they are compiled.
+    fn cannot_embed(&self) -> Option<String> {
+        let states = self.has_states().then(|| "a model that keeps a state gives no embeddings here".to_string());
+        self.model.pooling.refused.clone().or(states)
+    }
+
+    /// Whether a cache has a state for all positions, and not a place for each.
+    fn has_states(&self) -> bool {
+        self.layouts.iter().any(|layout| layout.positions.is_none())
+    }
+
+    fn prepare_hidden(&mut self) -> Result<()> {
+        if self.hidden.is_none() {
+            self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
+        }
+        Ok(())
+    }
+
+    fn prepare_single(&mut self) -> Result<()> {
+        if self.single.is_none() {
+            self.single = Some(self.source().part(1, &self.own)?);
+        }
+        Ok(())
     }
 
     /// Begins a prompt, of the model itself (0) or an adapter; gives how many of its ids are known from an earlier one.
@@ -240,19 +280,14 @@ impl Slots {
     /// Begins a text whose embedding [`Slots::advance`] gives after its last part.
     pub fn begin_embedding(&mut self, ids: &[i32], adapter: usize) -> Result<()> {
         self.check(ids, adapter)?;
-        if let Some(why) = &self.source().model.pooling.refused {
-            return Err(Error::Input(why.clone()));
+        if let Some(why) = self.cannot_embed() {
+            return Err(Error::Input(why));
         }
-        if self.hidden.is_none() {
-            self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
-        }
+        self.prepare_hidden()?;
         if matches!(self.hidden, Some(None)) {
             return Err(Error::Input(
                 "this model's result is no product of states with a table: there is nothing to embed".into(),
             ));
-        }
-        if self.layouts.iter().any(|layout| layout.positions.is_none()) {
-            return Err(Error::Input("a model that keeps a state gives no embeddings here".into()));
         }
         self.prompt = Some(Prompt { ids: ids.to_vec(), done: 0, adapter: adapter as i32, states: Some(Vec::new()) });
         Ok(())
@@ -333,14 +368,12 @@ impl Slots {
         let part = self.sizes.part;
         let left = prompt.ids.len() - prompt.done;
         // Positions behind the last are overwritten before anybody looks at them; a state would remember them.
-        let pads = self.layouts.iter().all(|layout| layout.positions.is_some());
+        let pads = !self.has_states();
         let fits = prompt.done + part <= self.capacity();
         let (program, count) = match left >= part || pads && fits {
             true => (&mut self.part, part),
             false => {
-                if self.single.is_none() {
-                    self.single = Some(self.source().part(1, &self.own)?);
-                }
+                self.prepare_single()?;
                 match &mut self.single {
                     Some(single) => (single, 1),
                     None => return Err(Error::Input("no program".into())),
@@ -390,13 +423,19 @@ impl Slots {
         self.rows.get(row).map_or(0, |row| row.length)
     }
 
-    /// Gives every row one more id; the logits of the next ones, row by row, and how many there are of a row.
+    /// How many rows a step of at least so many runs. The smallest program for them has places for the rows behind them too.
+    pub fn stepped(&self, rows: usize) -> usize {
+        self.size(rows).min(self.rows.len())
+    }
+
+    /// Gives the first rows one more token each: all of them, or as many as [`Slots::stepped`] says. Gives the logits of the next
+    /// tokens, row by row, and how many there are of a row. The other rows stay as they are.
     pub fn step(&mut self, next: &[i32]) -> Result<(Vec<f32>, usize)> {
-        if next.len() != self.rows.len() || next.is_empty() {
+        if next.is_empty() || next.len() != self.stepped(next.len()) {
             return Err(Error::Input(format!("{} ids for {} rows", next.len(), self.rows.len())));
         }
         self.model.check_ids(&[next.to_vec()])?;
-        if let Some(row) = self.rows.iter().position(|row| row.length >= self.sizes.context) {
+        if let Some(row) = self.rows[..next.len()].iter().position(|row| row.length >= self.sizes.context) {
             return Err(Error::Input(format!("row {row} has the {} ids of the context already", self.sizes.context)));
         }
         let at = self.prepare(next.len())?;
@@ -407,10 +446,11 @@ impl Slots {
             values
         };
         let ids = filled(&mut next.iter().copied());
-        let positions = filled(&mut self.rows.iter().map(|row| row.length as i32));
-        let adapters = filled(&mut self.rows.iter().map(|row| row.adapter));
+        let rows = &self.rows[..next.len()];
+        let positions = filled(&mut rows.iter().map(|row| row.length as i32));
+        let adapters = filled(&mut rows.iter().map(|row| row.adapter));
         program.run(&ids, &positions, &adapters, None, &*self.backend)?;
-        self.rows.iter_mut().for_each(|row| row.length += 1);
+        self.rows[..next.len()].iter_mut().for_each(|row| row.length += 1);
         let (mut logits, width) = program.result()?;
         logits.truncate(width * next.len());
         Ok((logits, width))

@@ -1,41 +1,54 @@
-//! Beginnings of prompts that were run before: pages of keys and values, found by the ids up to their end.
+//! Prefixes of prompts that were run before: pages of keys and values, found by the tokens up to their end.
 //!
 //! A page holds the positions of one part of a prompt. Prompts are always run in the same parts, so a page has the very bits
-//! that running it again would give.
+//! that running it again would give. All pages have one size, and the memory of a page that is evicted is used again.
 
 use crate::error::Result;
 use crate::session::Buffer;
 use crate::slots::cache::Layout;
 use std::collections::BTreeMap;
 
-/// Pages up to a number of bytes; those that were not used for longest go first.
+/// Pages up to a number of bytes. The least recently used one is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
+    /// Pages at most, and bytes of a page.
     most: usize,
-    bytes: usize,
+    size: usize,
+    /// Counts uses.
     clock: u64,
     pages: BTreeMap<Vec<i32>, Page>,
+    /// Memory of pages that nothing is in.
+    free: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Page {
     used: u64,
-    caches: Vec<Vec<u8>>,
+    /// Cache after cache.
+    bytes: Vec<u8>,
 }
 
 impl Prefixes {
-    pub(super) fn new(most: usize) -> Prefixes {
-        Prefixes { most, ..Prefixes::default() }
+    /// Pages for parts of so many tokens, in at most so many bytes, with the tokens by which they are found.
+    pub(super) fn new(bytes: usize, part: usize, context: usize, layouts: &[Layout]) -> Prefixes {
+        let size = layouts.iter().map(|layout| layout.size(part)).sum::<usize>();
+        Prefixes { most: bytes / (size + 4 * context), size, ..Prefixes::default() }
     }
 
     /// Bytes that pages have.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.pages.len() * self.size
     }
 
-    /// Writes what is known of a prompt's beginning, whole parts of it, into an entry; gives how many positions.
+    /// Allocates the memory of all pages.
+    pub(super) fn allocate(&mut self) {
+        // Zeros would only be promised by the system; other bytes are there.
+        self.free.resize_with(self.most - self.pages.len(), || vec![1; self.size]);
+    }
+
+    /// Writes what is known of a prompt's prefix, whole parts of it, into an entry; gives how many positions.
     ///
-    /// At least one id is left to run: its logits are what is asked for.
+    /// At least one token is left to run: its logits are what is asked for.
     pub(super) fn restore(
         &mut self,
         key: i32,
@@ -49,8 +62,11 @@ impl Prefixes {
             self.clock += 1;
             let Some(page) = self.pages.get_mut(&name(key, &prompt[..done + part])) else { break };
             page.used = self.clock;
-            for ((layout, buffer), bytes) in layouts.iter().zip(to).zip(&page.caches) {
-                layout.write(buffer, 0, done..done + part, bytes)?;
+            let mut bytes = &page.bytes[..];
+            for (layout, buffer) in layouts.iter().zip(to) {
+                let (here, rest) = bytes.split_at(layout.size(part));
+                layout.write(buffer, 0, done..done + part, here)?;
+                bytes = rest;
             }
             done += part;
         }
@@ -61,36 +77,37 @@ impl Prefixes {
     pub(super) fn keep(
         &mut self,
         key: i32,
-        ids: &[i32],
+        prompt: &[i32],
         part: usize,
         layouts: &[Layout],
         from: &[Buffer],
     ) -> Result<()> {
-        let name = name(key, ids);
+        let name = name(key, prompt);
         if self.most == 0 || self.pages.contains_key(&name) {
             return Ok(());
         }
-        let positions = ids.len() - part..ids.len();
-        let mut caches = Vec::new();
-        for (layout, buffer) in layouts.iter().zip(from) {
-            caches.push(layout.read(buffer, 0, positions.clone())?);
-        }
-        let size = caches.iter().map(Vec::len).sum::<usize>() + 4 * name.len();
-        while self.bytes + size > self.most {
-            let oldest = self.pages.iter().min_by_key(|(_, page)| page.used).map(|(name, _)| name.clone());
-            match oldest.and_then(|oldest| Some((self.pages.remove(&oldest)?, oldest.len()))) {
-                Some((page, ids)) => self.bytes -= page.caches.iter().map(Vec::len).sum::<usize>() + 4 * ids,
-                None => return Ok(()),
+        let mut bytes = match self.free.pop() {
+            Some(bytes) => bytes,
+            None if self.pages.len() < self.most => vec![0; self.size],
+            None => {
+                let oldest = self.pages.iter().min_by_key(|(_, page)| page.used).map(|(name, _)| name.clone());
+                let Some(page) = oldest.and_then(|oldest| self.pages.remove(&oldest)) else { return Ok(()) };
+                page.bytes
             }
+        };
+        let mut to = &mut bytes[..];
+        for (layout, buffer) in layouts.iter().zip(from) {
+            let (here, rest) = to.split_at_mut(layout.size(part));
+            layout.read_to(buffer, 0, prompt.len() - part..prompt.len(), here)?;
+            to = rest;
         }
         self.clock += 1;
-        self.bytes += size;
-        self.pages.insert(name, Page { used: self.clock, caches });
+        self.pages.insert(name, Page { used: self.clock, bytes });
         Ok(())
     }
 }
 
 /// Pages of different adapters have nothing in common.
-fn name(key: i32, ids: &[i32]) -> Vec<i32> {
-    std::iter::once(key).chain(ids.iter().copied()).collect()
+fn name(key: i32, tokens: &[i32]) -> Vec<i32> {
+    std::iter::once(key).chain(tokens.iter().copied()).collect()
 }
