@@ -345,7 +345,7 @@ impl Engine {
         match (found, task) {
             (Ok(None), task) => self.prompt = Some((client, task)),
             (Ok(Some(vector)), Task::Embed(embedding)) => drop(embedding.reply.send(Ok(vector))),
-            (Ok(Some(logits)), Task::Generate(job)) => match self.slots.join() {
+            (Ok(Some(mut logits)), Task::Generate(job)) => match self.slots.join() {
                 Ok(_) => {
                     self.metrics.first_token.add(job.arrived.elapsed());
                     let (random, history) = (job.sampling.random(), History::of(&job.prompt));
@@ -353,7 +353,7 @@ impl Engine {
                     let number = self.begun;
                     self.add(Growing { client, job: *job, random, history, new: 0, next: 0, number });
                     let row = self.rows.len() - 1;
-                    if self.hear(row, logits) {
+                    if self.sample(row, &mut logits) {
                         self.leave(row);
                     }
                 }
@@ -405,11 +405,10 @@ impl Engine {
             Err(e) => (0, Err(e)),
         };
         match result {
-            Ok((logits, width)) => {
-                let rows: Vec<Vec<f32>> = logits.chunks_exact(width).map(<[f32]>::to_vec).collect();
-                for (row, logits) in rows.into_iter().enumerate().rev() {
+            Ok((mut logits, width)) => {
+                for (row, logits) in logits.chunks_exact_mut(width).enumerate().rev() {
                     self.queue.charge(self.rows[row].client, 1);
-                    if self.hear(row, logits) {
+                    if self.sample(row, logits) {
                         self.leave(row);
                     }
                 }
@@ -447,25 +446,25 @@ impl Engine {
     }
 
     /// Chooses a row's next id from its logits; says whether the row is done.
-    fn hear(&mut self, row: usize, mut logits: Vec<f32>) -> bool {
+    fn sample(&mut self, row: usize, logits: &mut [f32]) -> bool {
         let length = self.slots.length(row);
         let context = self.slots.sizes().context;
         let growing = &mut self.rows[row];
         let job = &mut growing.job;
-        let raw = job.logprobs.map(|_| logits.clone());
+        let raw = job.logprobs.map(|_| logits.to_vec());
         for &(id, by) in &job.bias {
             if let Some(x) = usize::try_from(id).ok().and_then(|i| logits.get_mut(i)) {
                 *x += by;
             }
         }
-        job.sampling.penalise(&mut logits, &growing.history);
+        job.sampling.penalise(logits, &growing.history);
         if let Some(allowed) = &job.allowed {
-            keep(&mut logits, allowed);
+            keep(logits, allowed);
         }
         let early = growing.new < job.least;
         if let Some(constraint) = &job.constraint {
             let ends: &[i32] = if early { &[] } else { &job.ends };
-            constraint.mask(&mut logits, ends);
+            constraint.mask(logits, ends);
         }
         if early {
             for id in job.ends.iter().chain(&job.stops) {
@@ -479,7 +478,7 @@ impl Engine {
             let _ = job.events.try_send(Event::End(Finish::Stop));
             return true;
         }
-        let id = job.sampling.choose(&logits, &mut growing.random) as i32;
+        let id = job.sampling.choose(logits, &mut growing.random) as i32;
         count(&self.metrics.new_tokens, 1);
         if job.ends.contains(&id) {
             let _ = job.events.try_send(Event::End(Finish::Stop));
