@@ -84,8 +84,10 @@ HARD = {
     "log": [float.fromhex(s) for s in ("0x1.62a88613629b6p+678", "0x1.ab50b409c8aeep-1", "0x1.fffffffffffffp-1", "0x1.0000000000001p+0")],
     "log2": [float.fromhex(s) for s in ("0x1.fffffffffffffp-1", "0x1.0000000000001p+0", "0x1.b355bp+0", "0x1.61555f75885b4p+0")],
     "log10": [float.fromhex(s) for s in ("0x1.fffffffffffffp-1", "0x1.0000000000001p+0", "0x1.9ee99d5d4e4a3p+62")] + [float(f"1e{k}") for k in range(-307, 309, 7)],
-    "lgamma": [2.4570247382208005, 0.5, 1.0 - 2.0**-30, 2.0 + 2.0**-30, 171.0, 1e305],
-    "digamma": [1.5, 0.5, 10.0, 1e-5],
+    # Left of 0, where gamma functions are near 1 in size.
+    "lgamma": [2.4570247382208005, 0.5, 1.0 - 2.0**-30, 2.0 + 2.0**-30, 171.0, 1e305]
+    + [side / math.factorial(n) - n for n in range(2, 18) for side in (-1, -1.01, 0.99, 1)],
+    "digamma": [1.5, 0.5, 10.0, 1e-5, 1.4616321449683622] + [0.5 + k / 128 for k in range(1, 24)],
 }
 HARD_PAIRS = {
     "pow": [(10.0, float(k)) for k in range(-300, 301, 13)] + [(float.fromhex("0x1.55555555555p-2"), 0.5), (1 + 2.0**-52, 2.0**52)]
@@ -131,7 +133,7 @@ def line(op, x):
 
 def lines(op, count, rng):
     for x in HARD.get(op, []) + [-x for x in HARD.get(op, [])] + HARD_PAIRS.get(op, []):
-        with_sign = op in ("sin", "cos", "tan", "exp") or isinstance(x, tuple) or x > 0
+        with_sign = op in ("sin", "cos", "tan", "exp") or isinstance(x, tuple) or x > 0 or x in HARD.get(op, [])
         if with_sign and (made := line(op, x)):
             yield made
     ranges = FUNCTIONS[op][1]

@@ -1,5 +1,9 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
+// The tests' backend is a file of the integration tests.
+#[cfg(test)]
+extern crate self as compiler;
+
 pub mod backend;
 pub mod clock;
 mod communicator;

@@ -4,85 +4,14 @@
 //! graph, then `# gives` and the expected text. Run with `BLESS=1` to accept what comes out now. A pass must also keep
 //! what the graph means: both graphs are interpreted on awkward inputs, and every bit of the results is compared.
 
+mod plain;
+
 use compiler::loops::Kernel;
-use compiler::program::{LoopStep, Program, Step};
-use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target, Workers};
-use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Pass, Result};
-use ir::ops::Composite;
-use ir::{DType, Graph, Literal, Scalar, Type};
+use compiler::program::{LoopStep, Step};
+use compiler::{Backend, Options, Pass};
+use ir::{DType, Graph, Literal, Scalar};
+use plain::{Plain, TARGET};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// The CPU's, so that files say what users see, but for `abreast`: rows in files are few, and would all have lanes.
-static TARGET: Target = Target {
-    name: "plain",
-    dtypes: &DType::ALL,
-    index: DType::I64,
-    host_memory: true,
-    kernel: KernelLimits {
-        buffers: 40,
-        reads: 24,
-        results: 24,
-        binding: isize::MAX as usize,
-        cuts: 16,
-        piece: 1,
-        row_scratch: 128 << 10,
-    },
-    keep: Keep { costly: 12, cheap: 48, distant: 6 },
-    partials: Partials {
-        least: 1 << 18,
-        few: 32,
-        each: 1 << 18,
-        lone: 8,
-        blocks: 128,
-        block: (1 << 13, 1 << 16),
-        stages: 2,
-    },
-    schedule: Schedule::Workers(Workers {
-        parallel_work: 40_000,
-        chunks: 64,
-        chunk_elements: 256,
-        few_rows: 8,
-        block: (512, 8192),
-        block_of_sums: 64,
-        row_vector: 16,
-        abreast: (32, 2048),
-        parts: 64,
-        scan_lanes: 512,
-        scan_block: 1024,
-        scan_whole: 8192,
-    }),
-    products: Products {
-        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
-        prologues: Some(Prologues { elements: 4096, cost: 12 }),
-        epilogues: Some(Epilogues { whole_row: 1024 }),
-    },
-};
-
-/// A backend that has no kernels of its own, but for attention and products of packed weights.
-struct Plain;
-
-impl Backend for Plain {
-    fn name(&self) -> String {
-        "plain".into()
-    }
-
-    fn target(&self) -> &Target {
-        &TARGET
-    }
-
-    fn claims(&self, composite: &Composite, _: &[Type]) -> bool {
-        matches!(composite.name.as_str(), "attention" | "packed_dot" | "dequantize" | "fp8_dot")
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
-        Err(Error::OutOfMemory { bytes, hint: "" })
-    }
-
-    fn load(&self, _: Program) -> Result<Arc<dyn Executable>> {
-        Err(Error::Backend("nothing runs here".into()))
-    }
-}
 
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
@@ -95,6 +24,7 @@ fn every_file_gives_what_it_says() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files");
     let mut wrong = Vec::new();
     let mut passes = std::collections::BTreeSet::new();
+    let plain = Plain(TARGET);
     for path in files(&dir) {
         let name = path.file_name().unwrap().to_string_lossy().to_string();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -105,7 +35,7 @@ fn every_file_gives_what_it_says() {
             Some(pass) => {
                 let pass = pass.unwrap_or_else(|| panic!("{name}: there is no such pass"));
                 passes.insert(pass.name());
-                let after = pass.run(&graph, &|c, t| Plain.claims(c, t), &TARGET).unwrap();
+                let after = pass.run(&graph, &|c, t| plain.claims(c, t), plain.target()).unwrap();
                 ir::verify::verify(&after).unwrap();
                 same_meaning(&name, &graph, &after);
                 after.to_string()
@@ -127,7 +57,7 @@ fn every_file_gives_what_it_says() {
 }
 
 fn shown(what: &str, graph: &Graph) -> String {
-    let (program, explanation) = compiler::explain(graph, &Plain, &Options::default()).unwrap();
+    let (program, explanation) = compiler::explain(graph, &Plain(TARGET), &Options::default()).unwrap();
     match what {
         "program" => program.to_string(),
         "explain" => explanation.to_string(),

@@ -72,8 +72,45 @@ pub fn lgamma(x: f64) -> f64 {
     if x == f64::NEG_INFINITY {
         return f64::INFINITY;
     }
-    libm::lgamma(x)
+    if x >= 0.0 || x < -40.0 || x == x.floor() || x.is_nan() {
+        return libm::lgamma(x);
+    }
+    // Γ(x) = Γ(y) / (x (x + 1) .. (x + n)) with y = x + n + 1 from 1 to 2. The product has two parts: reflection would cancel where |Γ(x)| is
+    // near 1.
+    let n = (-x).ceil();
+    let (mut high, mut low) = (x, 0.0);
+    for i in 1..=n as u32 {
+        let factor = x + f64::from(i);
+        let product = high * factor;
+        low = high.mul_add(factor, -product) + low * factor;
+        high = product;
+    }
+    libm::lgamma(x + (n + 1.0)) - (high.abs().ln() + low / high)
 }
+
+/// (ψ(½ + s) - log s)·s² as a polynomial in 1 / s² for s ≥ 3/2, the highest power first.
+pub const DIGAMMA: [f64; 20] = [
+    -307.34388875129724,
+    1404.954650811736,
+    -2986.691163832886,
+    3923.372080694808,
+    -3570.575892566398,
+    2393.6931217774486,
+    -1228.1924005228611,
+    495.5232772471493,
+    -160.75468237309855,
+    42.91667055445382,
+    -9.72394245274783,
+    1.9630534473373182,
+    -0.3822435064720401,
+    0.08059466234580169,
+    -0.020991118842849484,
+    0.007558831562102762,
+    -0.0041340832263837834,
+    0.0038442457808914063,
+    -0.007291666665851241,
+    0.04166666666666621,
+];
 
 /// ψ(x) = Γ'(x) / Γ(x); NaN at the poles, but infinite at ±0, whose sign says from where.
 pub fn digamma(x: f64) -> f64 {
@@ -86,19 +123,25 @@ pub fn digamma(x: f64) -> f64 {
     if x < 0.0 {
         // Reflection: ψ(x) = ψ(1 - x) - π / tan(πx). The distance to the nearest pole is exact.
         let r = x - x.round_ties_even();
-        return digamma(1.0 - x) - std::f64::consts::PI / (std::f64::consts::PI * r).tan();
+        let pi = std::f64::consts::PI;
+        let angle = pi * r;
+        let tan = angle.tan();
+        let slope = pi / tan;
+        let near = digamma(1.0 - x) - slope;
+        if slope.is_infinite() {
+            return near;
+        }
+        // What π, the angle and the quotient are rounded by: the difference may be far smaller than its operands.
+        let pi_rest = 1.2246467991473532e-16;
+        let rest = pi.mul_add(r, -angle) + pi_rest * r;
+        let left = (-slope).mul_add(tan, pi) + pi_rest - slope * (rest * (1.0 + tan * tan));
+        return near - left / tan;
     }
-    let (mut y, mut shift) = (x, 0.0);
-    while y < 10.0 {
-        shift -= 1.0 / y;
-        y += 1.0;
-    }
-    // Asymptotic series with the Bernoulli numbers B₂ₖ / 2k.
-    let z = 1.0 / (y * y);
-    const C: [f64; 7] =
-        [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
-    let series = C.iter().rev().fold(0.0, |acc, c| (acc + c) * z);
-    shift + y.ln() - 0.5 / y - series
+    // ψ(½ + s) = log s + w·P(w) with w = 1 / s², and ψ(x) = ψ(x + 2) - 1 / (x + 1) - 1 / x.
+    let up = if x < 2.0 { x + 1.5 } else { x - 0.5 };
+    let w = 1.0 / (up * up);
+    let y = up.ln() + w * DIGAMMA.iter().fold(0.0, |p, c| p * w + c);
+    if x < 2.0 { y - 1.0 / (x + 1.0) - 1.0 / x } else { y }
 }
 
 /// Hurwitz's ζ(s, q) = Σ (q + n)⁻ˢ for s > 1, by Euler and Maclaurin.

@@ -390,6 +390,7 @@ class Others(unittest.TestCase):
                 self.assertIs(tl.grad(lambda a: (tnp.sum(a), o), has_aux=True)(X)[1], o)
                 self.assertIs(tl.vjp(lambda a: (a, {"k": o}), X, has_aux=True)[2]["k"], o)
                 self.assertIs(tl.jvp(lambda a: (a, {"k": o}), (X,), (X,), has_aux=True)[2]["k"], o)
+                self.assertIs(tl.linearize(lambda a: (a, {"k": o}), X, has_aux=True)[2]["k"], o)
                 for static in (
                     tl.jit(lambda a, b: a + see(b), static_argnums=1), tl.checkpoint(lambda a, b: a + see(b), static_argnums=(1,)),
                 ):

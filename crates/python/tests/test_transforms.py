@@ -67,6 +67,44 @@ class Transforms(unittest.TestCase):
         y, push = tl.linearize(tnp.sin, self.y)
         self.close(push(self.y), np.cos(self.y.numpy()) * self.y.numpy(), "linearize")
 
+    def test_aux_of_every_transform(self):
+        x, dx = self.y, tnp.ones_like(self.y)
+        value, vector = lambda a: (a * a).sum(), lambda a: a * a  # noqa: E731
+        twice, ones = 2 * x.numpy(), np.ones(x.size)
+        kinds = {
+            "tensor": lambda a: a + 1, "tree": lambda a: {"more": [a.sum(), a.astype("int32")], "w": a}, "bools": lambda a: a > 1,
+            "nothing": lambda a: (), "None": lambda a: None, "text": lambda a: "text",
+        }
+        total, wide = (lambda k, a: (value(a), k(a))), (lambda k, a: (vector(a), k(a)))
+
+        def pulled(k, a):
+            y, back, aux = tl.vjp(lambda b: wide(k, b), a, has_aux=True)
+            return back(dx)[0], aux
+
+        def pushed(k, a):
+            y, push, aux = tl.linearize(lambda b: wide(k, b), a, has_aux=True)
+            return push(dx) + 0 * y, aux
+
+        ways = {
+            "grad": (lambda k, a: tl.grad(lambda b: total(k, b), has_aux=True)(a), twice),
+            "value_and_grad": (lambda k, a: (lambda v, g: (g, v[1]))(*tl.value_and_grad(lambda b: total(k, b), has_aux=True)(a)), twice),
+            "vjp": (pulled, twice),
+            "jvp": (lambda k, a: tl.jvp(lambda b: wide(k, b), (a,), (dx,), has_aux=True)[1:], twice),
+            "linearize": (pushed, twice),
+            "jacfwd": (lambda k, a: tl.jacfwd(lambda b: wide(k, b), has_aux=True)(a), np.diag(twice)),
+            "jacrev": (lambda k, a: tl.jacrev(lambda b: wide(k, b), has_aux=True)(a), np.diag(twice)),
+            "hessian": (lambda k, a: tl.hessian(lambda b: total(k, b), has_aux=True)(a), np.diag(2 * ones)),
+        }
+        for way, (run, want) in ways.items():
+            for kind, k in kinds.items():
+                with self.subTest(way, aux=kind):
+                    got, aux = run(k, x)
+                    np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+                    self.assertEqual(str(aux), str(k(x)))
+            within, aux = tl.jit(lambda a, run=run: run(kinds["tree"], a))(x)
+            np.testing.assert_allclose(within.numpy(), want, rtol=1e-6)
+            np.testing.assert_array_equal(aux["w"].numpy(), x.numpy())
+
     def test_static_arguments_names_and_methods(self):
         calls = []
 

@@ -113,6 +113,8 @@ export function customVjp<F extends Fn>(f: F): F & { defvjp(forward: Fn, backwar
 export function customJvp<F extends Fn>(f: F): F & { defjvp(rule: (primals: any[], tangents: any[]) => [Tree, Tree]): F };
 export function vjp(f: Fn, primals: Tree[], options?: { hasAux?: boolean }): [Tree, Disposable_<(cotangents: Tree) => Tree[]>, Tree?];
 export function jvp(f: Fn, primals: Tree[], tangents: Tree[], options?: { hasAux?: boolean }): [Tree, Tree, Tree?];
+/** Results and the linear function of tangents; behind the primals may come `{ hasAux: true }`, and the results' aux is the third. */
+export function linearize(f: Fn, ...primals: [...Tree[], { hasAux: boolean }]): [Tree, Disposable_<Fn>, Tree?];
 export function linearize(f: Fn, ...primals: Tree[]): [Tree, Disposable_<Fn>];
 export function vmap(f: Fn, inAxes?: any, outAxes?: number | null, options?: { axisSize?: number }): Fn;
 /** Jacobian by forward mode: for each tensor of the result the tree of the argument (`argnums`, the first one if not given). */

@@ -1220,18 +1220,28 @@ function special2(name, ...args) {
   return [leaves.map((h) => new Tensor(h)), new Held(object)];
 }
 
-/** `[y, map]`: the results, and the linear function from tangents of the arguments to those of the results. */
+/**
+ * `[y, map]`: the results, and the linear function from tangents of the arguments to those of the results. Options, behind the arguments: `hasAux`;
+ * then `[y, map, aux]`.
+ */
 export function linearize(f, ...primals) {
+  const last = primals[primals.length - 1];
+  const given = isPlain(last) && typeof last.hasAux === "boolean" && Object.keys(last).length === 1;
+  const { hasAux } = given ? primals.pop() : { hasAux: false };
   const [leaves, structure] = parts(primals);
   const seen = {};
-  const [ys, handle] = lend(flat(f, structure, seen), (id) => special2("linearize", id, leaves));
+  const [outs, handle] = lend(flat(hasAux ? withAux("linearize", f) : f, structure, seen), (id) => special2("linearize", id, leaves));
+  const [y, aux] = hasAux ? build(seen.structure, outs.slice()) : [build(seen.structure, outs.slice())];
   const map = (...tangents) => {
     const given = [];
     flatten(tangents, given);
-    return build(seen.structure, special("mapped", handle, given));
+    const dy = special("mapped", handle, given);
+    if (!hasAux) return build(seen.structure, dy);
+    dy.splice(count(seen.structure[0])).forEach((t) => t.dispose());
+    return build(seen.structure[0], dy);
   };
   map.dispose = () => handle.dispose();
-  return [build(seen.structure, ys), map];
+  return hasAux ? [y, map, aux] : [y, map];
 }
 
 /** `[y, dy]`: the results and their derivatives along tangents. Options: `hasAux`; then `[y, dy, aux]`. */

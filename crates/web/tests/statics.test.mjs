@@ -250,6 +250,12 @@ test("every transform with aux gives it, and the derivatives that it gives witho
       same([g[0], kept], [2, 40, 800], "vjp");
       const [y, dy, beside] = wrap((x) => jvp(wide, [x], [np.array([1, 10, 100])], { hasAux: true }))(x);
       same([y, beside], [1, 4, 16], "jvp");
+      const [line, dline, beyond] = wrap((x) => {
+        const [y, map, kept] = linearize(wide, x, { hasAux: true });
+        return [y, map(np.array([1, 10, 100])), kept];
+      })(x);
+      same([line, beyond], [1, 4, 16], "linearize");
+      assert.deepEqual(dline.js(), [2, 40, 800]);
       for (const [what, jac] of Object.entries({ jacfwd, jacrev })) same(wrap((x) => jac(wide, { hasAux: true })(x))(x), [[2, 0, 0], [0, 4, 0], [0, 0, 8]], what);
       same(wrap((x) => hessian(both, { hasAux: true })(x))(x), [[2, 0, 0], [0, 2, 0], [0, 0, 2]], "hessian");
       assert.deepEqual(dy.js(), [2, 40, 800]);
@@ -263,6 +269,13 @@ test("aux of trees, of several arguments, and inside of other transforms", () =>
   assert.deepEqual(numbers([y, kept]), [{ y: [3, 6] }, { w: [1, 2], b: 3 }]);
   for (let i = 0; i < 2; i++) assert.deepEqual(numbers(back({ y: np.array([1, 1]) })), [{ w: [3, 3] }, 3]);
   back.dispose();
+  const [line, map, beside] = linearize(f, { w: np.array([1, 2]) }, np.array(3), { hasAux: true });
+  assert.deepEqual(numbers([line, beside]), [{ y: [3, 6] }, { w: [1, 2], b: 3 }]);
+  for (let i = 0; i < 2; i++) assert.deepEqual(numbers(map({ w: np.array([1, 1]) }, np.array(10))), { y: [13, 23] });
+  map.dispose();
+  // Behind the arguments are no options: the last one is an argument.
+  assert.deepEqual(numbers(linearize(({ w }) => w.mul(2), { w: np.array([1, 2]) })[0]), [2, 4]);
+  assert.equal(linearize((x) => [x, x], np.array(1), { hasAux: false })[0].length, 2);
   const inTree = hessian(({ w }) => [np.sum(np.square(w)), { w }], { hasAux: true })({ w: np.array([1, 2]) });
   assert.deepEqual(numbers(inTree), [{ w: { w: [[2, 0], [0, 2]] } }, { w: [1, 2] }]);
   const each = vmap((x) => grad((x) => [np.square(x), x.mul(3)], { hasAux: true })(x))(np.array([1, 2]));
@@ -273,24 +286,27 @@ test("aux of trees, of several arguments, and inside of other transforms", () =>
   });
   assert.equal(second(np.array(2)).item(), 12);
   for (const bad of [(x) => np.sum(x), (x) => [np.sum(x)], (x) => [np.sum(x), 1, 2]]) {
-    for (const run of [() => grad(bad, { hasAux: true })(np.ones([2])), () => vjp(bad, [np.ones([2])], { hasAux: true }), () => jvp(bad, [np.ones([2])], [np.ones([2])], { hasAux: true })]) {
+    for (const run of [() => grad(bad, { hasAux: true })(np.ones([2])), () => vjp(bad, [np.ones([2])], { hasAux: true }), () => jvp(bad, [np.ones([2])], [np.ones([2])], { hasAux: true }), () => linearize(bad, np.ones([2]), { hasAux: true })]) {
       assert.throws(run, /with hasAux the function must give \[/);
     }
   }
 });
 
-test("vjp with aux leaves nothing behind", () => {
+test("vjp and linearize with aux leave nothing behind", () => {
   const x = np.ones([4]);
   const run = () => {
     const [y, back, kept] = vjp((x) => [np.sin(x), { a: x.mul(2) }], [x], { hasAux: true });
     tree.dispose([y, kept, back(np.ones([4]))]);
     back.dispose();
+    const [z, map, beside] = linearize((x) => [np.sin(x), { a: x.mul(2) }], x, { hasAux: true });
+    tree.dispose([z, beside, map(np.ones([4]))]);
+    map.dispose();
   };
   run();
   loom.checkLeaks.start();
   run();
   const { leaked, summary } = loom.checkLeaks.stop();
-  assert.equal(leaked, 1, summary); // the cotangent
+  assert.equal(leaked, 2, summary); // the cotangent and the tangent
 });
 
 test("trees of structures that differ in what is static are told apart", () => {

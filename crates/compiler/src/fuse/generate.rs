@@ -43,6 +43,12 @@ impl From<Refine> for Fail {
 /// An index: one form per axis.
 pub(crate) type Index = SmallVec<[Lin; 4]>;
 
+#[cfg(test)]
+thread_local! {
+    /// Elements of values that generators of this thread were asked for and had not written yet.
+    pub(crate) static WRITTEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Writes expressions for one kernel over one iteration space.
 pub(crate) struct Generator<'a> {
     pub(crate) graph: &'a Graph,
@@ -84,12 +90,17 @@ impl<'a> Generator<'a> {
 
     /// The value's element at an index; where the mask is false memory is not touched.
     pub(crate) fn value(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let source = (self.sources)(v);
+        // A result is computed at its element in any case: one expression serves its readers, whatever their masks.
+        let mask = if source == Source::Result { None } else { mask };
         let key = (v, index.clone(), mask);
         if let Some(e) = self.memo.get(&key) {
             return Ok(*e);
         }
+        #[cfg(test)]
+        WRITTEN.set(WRITTEN.get() + 1);
         let ty = self.graph.ty(v);
-        let e = match (self.sources)(v) {
+        let e = match source {
             Source::Memory { shift } => self.load(v, ty, index, shift, mask),
             Source::Reduced(k) => {
                 if *index != self.row {

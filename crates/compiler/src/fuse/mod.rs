@@ -1,5 +1,7 @@
 //! Fusion: which values share a kernel, and the kernels themselves.
 
+#[cfg(test)]
+mod chains;
 mod emit;
 mod expr;
 mod generate;

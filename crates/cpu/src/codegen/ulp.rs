@@ -67,7 +67,7 @@ pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
 
 /// The other f64 functions.
 const MORE_F64: &[(&str, f64)] =
-    &[("sqrt", 0.5), ("rsqrt", 1.5), ("reciprocal", 0.5), ("digamma", 6.0), ("pow", 1.0), ("atan2", 3.0)];
+    &[("sqrt", 0.5), ("rsqrt", 1.5), ("reciprocal", 0.5), ("digamma", 4.0), ("pow", 1.0), ("atan2", 3.0)];
 
 /// The largest error of an f64 function, in units in the last place; of `lgamma` and `digamma` that of the larger of the result and 1.
 pub fn bound_f64(name: &str) -> Option<f64> {

@@ -555,10 +555,8 @@ impl Program {
             program.push(step);
         }
         if each {
-            // Every write reads what the one before has made, twice: more of them take a compiler too long.
-            let most = if in_region { 5 } else { 24 };
             let last = program.model.names.len() - 1;
-            for (k, i) in indices(&program.model.names[last].shape.clone()).into_iter().take(most).enumerate() {
+            for (k, i) in indices(&program.model.names[last].shape.clone()).into_iter().take(24).enumerate() {
                 program.push(Step::Look(last, Look::Pick(i.into_iter().map(|i| Pick::At(i as isize)).collect())));
                 let (to, n) = (program.model.names.len() - 1, Operand::Number(1.0 + k as f64));
                 program.push(Step::Write(to, Op::Add, n));

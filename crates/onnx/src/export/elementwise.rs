@@ -152,7 +152,17 @@ impl Writer {
             Binary::Rem => return Ok(self.with("Mod", &[a, b], vec![int("fmod", 1)], &ty)),
             Binary::Pow if d.is_float() || matches!(d, DType::I32 | DType::I64) => "Pow",
             Binary::Pow => {
-                let (wa, wb) = (self.cast(a, DType::I64), self.cast(b, DType::I64));
+                let (wa, mut wb) = (self.cast(a, DType::I64), self.cast(b, DType::I64));
+                if d == DType::U64 {
+                    // Exponents from 2⁶³ on are negative in i64. Modulo 2⁶⁴ odd numbers repeat after 2⁶² exponents, and even ones are 0 from
+                    // 64 on: 2⁶² with the lower bits gives the same.
+                    let number = |w: &mut Writer, n: i64| w.scalar(Scalar::from_i64(DType::I64, n));
+                    let (zero, low, high) = (number(self, 0), number(self, (1 << 62) - 1), number(self, 1 << 62));
+                    let rest = self.node("BitwiseAnd", &[&wb, &low], &wb.ty.clone());
+                    let same = self.node("BitwiseOr", &[&rest, &high], &wb.ty.clone());
+                    let negative = self.node("Less", &[&wb, &zero], &wb.ty.with_dtype(DType::Bool));
+                    wb = self.node("Where", &[&negative, &same, &wb], &wb.ty.clone());
+                }
                 let p = self.node("Pow", &[&wa, &wb], &wa.ty);
                 return Ok(self.cast(&p, d));
             }

@@ -75,8 +75,13 @@ impl Writer {
             }
             Expr::Fma(a, b, c) => {
                 let (a, b, c) = (of(a)?, of(b)?, of(c)?);
+                // Ours is rounded once, and overflows only with the sum: the product of narrower floats is exact in f64.
+                let d = a.ty.dtype;
+                let wide = if d.is_float() { ir::DType::F64 } else { d };
+                let (a, b, c) = (self.cast(&a, wide), self.cast(&b, wide), self.cast(&c, wide));
                 let p = self.node("Mul", &[&a, &b], &a.ty);
-                self.node("Add", &[&p, &c], &a.ty)
+                let s = self.node("Add", &[&p, &c], &a.ty);
+                self.cast(&s, d)
             }
             Expr::Cast(to, x) => {
                 let x = of(x)?;

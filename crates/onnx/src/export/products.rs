@@ -116,8 +116,9 @@ impl Writer {
             let zero = self.scalar(ir::Scalar::zero(out.dtype));
             return Ok(self.expand(&zero, &out.shape));
         }
-        // Integers are convolved in f64, which holds sums up to 2^53.
-        let wide = if x.ty.dtype.is_float() { c.acc } else { DType::F64 };
+        // Integers are convolved in f64, which holds sums up to 2^53; what their type does not hold wraps by way of i64.
+        let whole = !x.ty.dtype.is_float();
+        let wide = if whole { DType::F64 } else { c.acc };
         let (x, kernel) = (self.cast(x, wide), self.cast(kernel, wide));
         let zero = self.number(wide, 0.0);
         let w = &c.windows;
@@ -130,7 +131,10 @@ impl Writer {
             ints("dilations", &signed(&w.window_dilation)),
             ints("kernel_shape", &signed(&kernel.ty.shape[2..])),
         ];
-        let y = self.with("Conv", &[&x, &kernel], attributes, &out.with_dtype(wide));
+        let mut y = self.with("Conv", &[&x, &kernel], attributes, &out.with_dtype(wide));
+        if whole {
+            y = self.cast(&y, DType::I64);
+        }
         Ok(self.cast(&y, out.dtype))
     }
 }

@@ -160,8 +160,10 @@ impl Writer {
         Ok(self.cast(&y, dtype))
     }
 
-    /// Products of floats keep their order, so they are a loop.
+    /// Products of floats keep their order, so they are a loop; its carry is wide, and results are rounded once.
     fn running_product(&mut self, x: &V, axis: usize, reverse: bool) -> Result<V> {
+        let dtype = x.ty.dtype;
+        let x = &self.cast(x, DType::F64);
         let mut perm: Vec<usize> = (0..x.ty.rank()).filter(|&a| a != axis).collect();
         perm.insert(0, axis);
         let front = self.permute(x, &perm);
@@ -177,7 +179,8 @@ impl Writer {
         let mut back: Vec<usize> = (1..=axis).collect();
         back.push(0);
         back.extend(axis + 1..x.ty.rank());
-        Ok(self.permute(&outs[1], &back))
+        let y = self.permute(&outs[1], &back);
+        Ok(self.cast(&y, dtype))
     }
 
     pub(super) fn arg_reduce(&mut self, max: bool, x: &V, axis: usize, index: DType) -> V {

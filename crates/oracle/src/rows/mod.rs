@@ -41,7 +41,12 @@ impl Row {
 
 /// Every row.
 pub fn all() -> Vec<Row> {
-    let mut table = Table::new();
+    drawn(0x07ac1e)
+}
+
+/// Every row, with the random inputs of a seed.
+pub fn drawn(seed: u64) -> Vec<Row> {
+    let mut table = Table { rows: Vec::new(), rng: Rng::new(seed) };
     elementwise::rows(&mut table);
     view::rows(&mut table);
     linear::rows(&mut table);
@@ -63,10 +68,6 @@ pub struct Table {
 }
 
 impl Table {
-    fn new() -> Table {
-        Table { rows: Vec::new(), rng: Rng::new(0x07ac1e) }
-    }
-
     /// A row whose graph `build` writes; the last fill repeats for further inputs.
     fn graph(
         &mut self,

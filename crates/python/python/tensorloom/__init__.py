@@ -18,9 +18,9 @@ from . import _tensorloom as _core
 from ._custom import custom_jvp, custom_vjp
 from ._tensorloom import (
     DType, Tensor, TensorError, TracerError, __version__, asarray, bfloat16, bool_, dtype, float16, float32, float64,
-    float8_e4m3fn, float8_e5m2, from_dlpack, int8, int16, int32, int64, linearize, make_graph, uint8, uint16, uint32, uint64,
+    float8_e4m3fn, float8_e5m2, from_dlpack, int8, int16, int32, int64, make_graph, uint8, uint16, uint32, uint64,
 )
-from ._tensorloom import vjp as _vjp
+from ._tensorloom import linearize as _linearize, vjp as _vjp
 from . import fft, lax, linalg, models, nn, numpy, optim, random, safetensors, special, tree, tree_util  # noqa: E402
 from . import array_api, errors, flatten_util, image, ops, scipy  # noqa: E402
 from ._custom import custom_gradient  # noqa: E402
@@ -185,6 +185,15 @@ def vjp(f, *primals, has_aux=False):
     (y, aux), back = _vjp(split, *primals)
     zeros = [numpy.zeros_like(x) for x in aux]
     return y, lambda ct: back((ct, zeros)), split.joined(aux)
+
+
+def linearize(f, *primals, has_aux=False):
+    """The value of a function and its derivative there as a function of tangents; with `has_aux`, what else it gives behind them."""
+    if not has_aux:
+        return _linearize(f, *primals)
+    split = _Aside(f)
+    (y, aux), push = _linearize(split, *primals)
+    return y, lambda *tangents: push(*tangents)[0], split.joined(aux)
 
 
 class _Aside:

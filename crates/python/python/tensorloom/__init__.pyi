@@ -1240,8 +1240,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 def linear_transpose(fun: ArrayLike, *primals: Sequence[Any]) -> Callable[..., Any]:
     """The function that takes a linear one backwards. Arguments give shapes and types alone."""
 
-def linearize(f: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
-    """Value and the linear function of tangents at these arguments."""
+def linearize(f: Callable[..., Any], *primals: Sequence[Any], has_aux: bool = False) -> tuple[Any, Callable[..., Any]]:
+    """The value of a function and its derivative there as a function of tangents; with `has_aux`, what else it gives behind them."""
 
 def local_device_count(backend: ArrayLike = None) -> int:
     """How many devices there are for tensors of this process."""

@@ -1,5 +1,5 @@
 // A program in TypeScript, checked in strict mode against the package's types where there is `tsc`.
-import { init, numpy as np, lax, nn, random, linalg, fft, optim, jit, grad, valueAndGrad, vjp, jvp, vmap, jacfwd, hessian, tree, checkLeaks, Tensor, LoomError, type DType } from "tensorloom";
+import { init, numpy as np, lax, nn, random, linalg, fft, optim, jit, grad, valueAndGrad, vjp, jvp, linearize, vmap, jacfwd, hessian, tree, checkLeaks, Tensor, LoomError, type DType } from "tensorloom";
 
 interface Params { w: Tensor; b: Tensor }
 
@@ -40,6 +40,9 @@ async function main(): Promise<void> {
   back.dispose();
   const [, dy] = jvp((x: Tensor) => np.sin(x), [np.array([1])], [np.array([1])]);
   console.log(dy.js(), vmap((x: Tensor) => np.sum(x))(x).js(), jacfwd((x: Tensor) => x.mul(2))(np.ones([2])).js(), hessian((x: Tensor) => np.sum(x.mul(x)))(np.ones([2])).js());
+  const [at, push] = linearize((x: Tensor) => np.sin(x), np.ones([2]));
+  const [, along, aux] = linearize((x: Tensor) => [np.sin(x), { x }], np.ones([2]), { hasAux: true });
+  console.log(at.js(), push(at).js(), along(at).js(), aux.x.js());
   const dtype: DType = x.dtype;
   const conv = lax.conv(np.ones([1, 1, 4, 4]), np.ones([1, 1, 2, 2]), [1, 1], "VALID");
   console.log(dtype, conv.shape, nn.softmax(x).shape, nn.softmax(x, 0).shape, nn.softmax(x, { axis: 0 }).shape, linalg.inv(eye).shape, fft.rfft(np.ones([8])).re.shape);

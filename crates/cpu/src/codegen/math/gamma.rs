@@ -7,13 +7,12 @@ use super::super::lower::Lower;
 use super::double::Double;
 use super::float::Float;
 use compiler::loops::{Op, Reg};
+use ir::special::DIGAMMA;
 use ir::{Binary, Compare, Unary};
 
 /// How far numbers are shifted up before the asymptotic series.
 const SHIFT: usize = 7;
 
-/// How far f64 are shifted for digamma.
-const FAR: usize = 10;
 /// Where Stirling's series begins for f64.
 const STIRLING: usize = 8;
 
@@ -66,9 +65,9 @@ pub(super) fn lgamma_wide(lo: &mut Lower<'_>, x: V) -> V {
     outside(lo, true, Unary::Lgamma, x, y)
 }
 
-/// At most 6 ulp of the larger of the result and 1.
+/// At most 4 ulp of the larger of the result and 1.
 pub(super) fn digamma_wide(lo: &mut Lower<'_>, x: V) -> V {
-    let y = digamma_from(lo, x, FAR);
+    let y = digamma_right(lo, x);
     outside(lo, true, Unary::Digamma, x, y)
 }
 
@@ -199,34 +198,29 @@ fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
     f.select(high, t, inside)
 }
 
-/// log y - 1/2y - Σ B₂ₖ / 2k y²ᵏ; what a shift added is Σ 1/(x + i), kept as one fraction.
-fn digamma_from(lo: &mut Lower<'_>, x: V, shift: usize) -> V {
-    let mut f = Float::new(lo, true);
-    let (y, small) = shifted(&mut f, x, shift);
-    let (mut num, mut den) = (f.kr(1.0), x);
-    for i in 1..shift {
-        let c = f.k(i as f64);
-        let next = f.add(x, c);
-        num = f.mad(num, next, den);
-        den = f.mul(den, next);
-    }
-    let shift = f.div(num, den);
-    let zero = f.kr(0.0);
-    let shift = f.select(small, shift, zero);
-    let log = Double(f.lo).log(y);
-    let one = f.kr(1.0);
-    let r = f.div(one, y);
-    let z = f.mul(r, r);
-    let series =
-        f.poly(z, &[1.0 / 12.0, -691.0 / 32_760.0, 1.0 / 132.0, -1.0 / 240.0, 1.0 / 252.0, -1.0 / 120.0, 1.0 / 12.0]);
-    let t = f.nmad(series, z, log);
-    let half = f.k(0.5);
-    let t = f.nmad(r, half, t);
-    f.sub(t, shift)
-}
-
+/// log s + w·P(w) with w = 1 / s² and s = x - ½; below 2 it is that of x + 2, less 1 / (x + 1) and 1 / x.
 fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
-    digamma_from(lo, x, SHIFT)
+    let mut f = Float::new(lo, true);
+    let (one, two, half) = (f.kr(1.0), f.k(2.0), f.k(0.5));
+    let small = f.compare(Compare::Lt, x, two);
+    let (more, less) = (f.k(1.5), f.sub(x, half));
+    let raised = f.add(x, more);
+    let s = f.select(small, raised, less);
+    // 1 / s and 1 / (x + 1) by one division.
+    let next = f.add(x, one);
+    let next = f.select(small, next, one);
+    let both = f.mul(s, next);
+    let both = f.div(one, both);
+    let r = f.mul(both, next);
+    let w = f.mul(r, r);
+    let log = Double(f.lo).log(s);
+    let series = f.poly(w, &DIGAMMA);
+    let y = f.mad(series, w, log);
+    let step = f.mul(both, s);
+    let lower = f.sub(y, step);
+    let first = f.div(one, x);
+    let lower = f.sub(lower, first);
+    f.select(small, lower, y)
 }
 
 /// 1/y + 1/2y² + Σ B₂ₖ / y²ᵏ⁺¹; what a shift took away is Σ 1/(x + i)², kept as one fraction.
