@@ -109,7 +109,10 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
         let at = |t: &Tensor, i: &Tensor| super::take(t, i, Some(0));
         let low = &i - 1;
         let (x0, x1, f0, f1) = (at(xp, &low), at(xp, &i), at(&fp, &low), at(&fp, &i));
-        let y = &f0 + (x - &x0) / (&x1 - &x0) * (&f1 - &f0);
+        // Two points at one place: the second counts there.
+        let (width, none) = (&x1 - &x0, x1.eq(&x0));
+        let y = &f0 + (x - &x0) / super::where_(&none, 1.0, &width) * (&f1 - &f0);
+        let y = none.select(&super::where_(&super::isnan(x), x, &f1), &y);
         let y = x.lt(&xp.index(0, 0)).select(&fp.index(0, 0), &y);
         x.gt(&xp.index(0, n - 1)).select(&fp.index(0, n - 1), &y)
     })
