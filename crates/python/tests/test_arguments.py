@@ -193,6 +193,17 @@ class Arguments(unittest.TestCase):
             unit = np.finfo(got.dtype).eps if got.dtype != np.float64 else 1e-15
             np.testing.assert_allclose(got.astype("float64"), np.interp(*(v.astype("float64") for v in (x, xp, fp))), rtol=4 * unit, atol=4 * unit)
 
+    def test_points_at_one_place(self):
+        xp, fp = np.array([0.0, 1.0, 1.0, 2.0, 3.0, 3.0]), np.array([1.0, 5.0, -2.0, 4.0, 7.0, 8.0])
+        x = np.array([-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, np.nan])
+        np.testing.assert_allclose(np.asarray(tnp.interp(*(tl.asarray(v) for v in (x, xp, fp)))), np.interp(x, xp, fp), rtol=1e-15)
+
+    def test_rounding_to_tens(self):
+        x = np.array([5, 15, 25, 35, 45, 125, 1250, -35, 149.99, 250.0])
+        for dtype in ("float32", "float64"):
+            for decimals in (-2, -1, 0, 1, 3):
+                self.same(lambda: tnp.round(tl.asarray(x.astype(dtype)), decimals), lambda: np.round(x.astype(dtype), decimals), typed=True, decimals=decimals)
+
     def test_no_quantiles(self):
         x = tl.asarray(np.arange(12.0).reshape(3, 4))
         for q in (np.zeros(0), np.zeros((0, 2)), np.zeros((2, 0))):

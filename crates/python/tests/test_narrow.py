@@ -52,6 +52,13 @@ CALLS = {
     "log_softmax over axes": (lambda x, w: tl.nn.log_softmax(x[:60].reshape(3, 20), axis=(0, 1)), lambda x, w: np.log(softmax(x[:60].reshape(3, 20), (0, 1)))),
     "logsumexp with factors": (lambda x, w: tl.nn.logsumexp(x, b=0.5), lambda x, w: logsumexp(x, 0.5)),
     "sums of weights": (lambda x, w: tnp.histogram(tnp.zeros(N), 1, range=(-1, 1), weights=tnp.abs(x[:1]) + 0 * x)[0], lambda x, w: np.abs(x[:1]) * N),
+    "cross": (lambda x, w: tnp.cross(x[:3], x[3:6])[:1], lambda x, w: np.cross(x[:3], x[3:6])[:1]),
+    "squareplus": (lambda x, w: tl.nn.squareplus(tnp.abs(x[:99])), lambda x, w: 0.5 * (np.abs(x[:99]) + np.sqrt(x[:99] ** 2 + 4))),
+    "sinc": (lambda x, w: tnp.sinc(tnp.minimum(tnp.abs(x[:99]), 0.5) + 0.25), lambda x, w: np.sinc(np.minimum(np.abs(x[:99]), 0.5) + 0.25)),
+    "round": (lambda x, w: tnp.round(x[:99], 3), lambda x, w: np.round(x[:99], 3)),
+    "ends of ranges": (lambda x, w: tnp.histogram(x, 8)[1][1:8:6], lambda x, w: np.histogram(x, 8)[1][1:8:6]),
+    "sums of segments": (lambda x, w: tl.ops.segment_sum(tnp.abs(x), tnp.arange(N) % 3, 3), lambda x, w: np.bincount(np.arange(N) % 3, np.abs(x))),
+    "bincount": (lambda x, w: tnp.bincount(tnp.arange(N) % 3, tnp.abs(x)), lambda x, w: np.bincount(np.arange(N) % 3, np.abs(x))),
     "norm.logpdf": (lambda x, w: stats.norm.logpdf(x, loc=300.0, scale=200.0), lambda x, w: -0.5 * ((x - 300.0) / 200.0) ** 2 - np.log(200.0) - 0.5 * np.log(2 * np.pi)),
 }
 
