@@ -4,9 +4,14 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
+/// Arguments that are no operands beside the others, so that a number there has a dtype of its own.
+const ALONE: [&str; 11] =
+    ["at", "condition", "index", "indices", "key", "labels", "mask", "n", "pred", "start", "where"];
+
 /// How an argument of a Rust type is read, with `$` for its place; none if Python has nothing for it.
-fn read(module: &str, ty: &str) -> Option<String> {
+fn read(module: &str, name: &str, ty: &str) -> Option<String> {
     let plain = match ty {
+        "&Tensor" if !ALONE.contains(&name) => "&a.meeting($)?",
         "&Tensor" => "&a.tensor($)?",
         "impl Into<Operand>" => "a.operand($)?",
         "f64" | "usize" | "isize" | "i64" | "i32" | "u64" | "u32" | "bool" => {
@@ -74,8 +79,11 @@ fn main() {
         }
         let args: Vec<(&str, &str)> =
             f["args"].as_array().into_iter().flatten().filter_map(|a| Some((a[0].as_str()?, a[1].as_str()?))).collect();
-        let reads: Option<Vec<String>> =
-            args.iter().enumerate().map(|(i, (_, ty))| Some(read(module, ty)?.replace('$', &i.to_string()))).collect();
+        let reads: Option<Vec<String>> = args
+            .iter()
+            .enumerate()
+            .map(|(i, (name, ty))| Some(read(module, name, ty)?.replace('$', &i.to_string())))
+            .collect();
         let Some(reads) = reads else { continue };
         // Pairs of borrowed lists need names, and no function has more than one.
         let path = if module.is_empty() { name.to_string() } else { format!("{module}::{name}") };

@@ -1,7 +1,7 @@
 //! Arguments of functions, read from Python objects.
 
 use crate::dtype::dtype;
-use crate::make::tensor_from;
+use crate::make::{from_list, is_array, is_list, tensor_from};
 use crate::tensor::PyTensor;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -37,13 +37,19 @@ impl<'py> Args<'py> {
         tensor_from(&self.at(i)?)
     }
 
+    /// A tensor that meets the other arguments.
+    pub(crate) fn meeting(&self, i: usize) -> PyResult<Tensor> {
+        meeting(&self.at(i)?, &self.0.iter().collect::<Vec<_>>())
+    }
+
     pub(crate) fn maybe_tensor(&self, i: usize) -> PyResult<Option<Tensor>> {
         let x = self.at(i)?;
-        if x.is_none() { Ok(None) } else { tensor_from(&x).map(Some) }
+        if x.is_none() { Ok(None) } else { self.meeting(i).map(Some) }
     }
 
     pub(crate) fn operand(&self, i: usize) -> PyResult<Operand> {
-        operand(&self.at(i)?)
+        let x = self.at(i)?;
+        if is_list(&x) { self.meeting(i).map(Operand::Tensor) } else { operand(&x) }
     }
 
     pub(crate) fn maybe_operand(&self, i: usize) -> PyResult<Option<Operand>> {
@@ -63,7 +69,8 @@ impl<'py> Args<'py> {
     pub(crate) fn tensors(&self, i: usize) -> PyResult<Vec<Tensor>> {
         let x = self.at(i)?;
         // Rows of a tensor are tensors too.
-        x.try_iter()?.map(|t| tensor_from(&t?)).collect()
+        let list = x.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        list.iter().map(|t| meeting(t, &list)).collect()
     }
 
     /// A list; one element stands for a list of one.
@@ -189,6 +196,40 @@ pub(crate) fn number(x: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
         }));
     }
     Ok(None)
+}
+
+/// A tensor from one of several objects that meet: a number takes the dtype of the arrays among them, if that has a place for it,
+/// and a list of numbers beside float64 keeps their digits.
+pub(crate) fn meeting<'py>(x: &Bound<'py, PyAny>, all: &[Bound<'py, PyAny>]) -> PyResult<Tensor> {
+    if let Some(n) = number(x)? {
+        let d = together(all)?.map(|like| n.promoted(like)).filter(|d| n.to_scalar(*d).is_some());
+        return d.map_or_else(|| tensor_from(x), |d| Ok(tensorloom::engine().full(d, &[], n)));
+    }
+    let t = tensor_from(x)?;
+    match is_list(x) && t.dtype() == DType::F32 && together(all)? == Some(DType::F64) {
+        true => from_list(x, Some(DType::F64)),
+        false => Ok(t),
+    }
+}
+
+/// The dtype that the arrays among objects have together.
+fn together(objects: &[Bound<'_, PyAny>]) -> PyResult<Option<DType>> {
+    let mut all: Option<DType> = None;
+    for x in objects {
+        if is_array(x)? {
+            let d = tensor_from(x)?.dtype();
+            all = all.map_or(Some(d), |a| a.promote(d));
+        }
+    }
+    Ok(all)
+}
+
+/// The tensors of operands that meet: a number takes the dtype of the arrays among them.
+#[pyfunction]
+#[pyo3(signature = (*xs))]
+pub(crate) fn _arrays(xs: Bound<'_, PyTuple>) -> PyResult<Vec<PyTensor>> {
+    let all: Vec<_> = xs.iter().collect();
+    all.iter().map(|x| meeting(x, &all).map(PyTensor)).collect()
 }
 
 /// Whether it is a float64 of NumPy.

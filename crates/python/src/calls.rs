@@ -119,5 +119,6 @@ fn _table() -> Vec<Row> {
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(_call, m)?)?;
+    m.add_function(wrap_pyfunction!(crate::args::_arrays, m)?)?;
     m.add_function(wrap_pyfunction!(_table, m)?)
 }

@@ -39,7 +39,7 @@ pub(crate) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// Whether it is a list of elements that may be lists themselves.
-fn is_list(x: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn is_list(x: &Bound<'_, PyAny>) -> bool {
     x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>() || x.is_instance_of::<PyRange>()
 }
 
@@ -129,11 +129,12 @@ enum Element {
 }
 
 /// From lists of numbers. Tensors and arrays inside are stacked.
-fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
+pub(crate) fn from_list(x: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Tensor> {
     let (mut shape, mut flat) = (Vec::new(), Vec::new());
     if !elements(x, 0, &mut shape, &mut flat)? {
         nested(x, 0)?;
-        let parts: Vec<Tensor> = x.try_iter()?.map(|e| tensor_from(&e?)).collect::<PyResult<_>>()?;
+        let list = x.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let parts: Vec<Tensor> = list.iter().map(|e| crate::args::meeting(e, &list)).collect::<PyResult<_>>()?;
         return Ok(np::stack(&parts.iter().collect::<Vec<_>>(), 0));
     }
     let d = wanted.unwrap_or_else(|| {

@@ -1,9 +1,9 @@
 //! The tensor: its operators, indices and attributes, and how it is read back into Python.
 
-use crate::args::operand;
+use crate::args::{meeting, operand};
 use crate::dtype::{PyDType, name};
 use crate::interrupt::detached;
-use crate::make::tensor_from;
+use crate::make::{from_list, is_list, tensor_from};
 use crate::memory::{Elements, Memory};
 use crate::raised;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
@@ -115,10 +115,17 @@ impl PyTensor {
         f: fn(Operand, Operand) -> Tensor,
         swap: bool,
     ) -> PyResult<Py<PyAny>> {
-        let other = match operand(other) {
+        let read = match is_list(other) {
+            true => meeting(other, &[other.clone(), Py::new(py, PyTensor(self.0.clone()))?.into_bound(py).into_any()])
+                .map(Operand::Tensor),
+            false => operand(other),
+        };
+        let other = match read {
             Ok(x) => x,
             // A number that no type holds; other objects may know what to do with a tensor.
             Err(e) if e.is_instance_of::<PyOverflowError>(py) => return Err(e),
+            // An array that can't be read: without an error, `==` would compare the objects.
+            Err(e) if other.hasattr("__array_interface__")? => return Err(e),
             Err(_) => return Ok(py.NotImplemented()),
         };
         let own = Operand::Tensor(self.0.clone());
@@ -551,9 +558,12 @@ impl PyTensor {
         bounds(t, &picks)?;
         let place = if picks.is_empty() { t.clone() } else { t.i(&picks[..]) };
         place.check().map_err(|e| raised(&e))?;
-        let value = match operand(value)? {
-            Operand::Tensor(v) => v,
-            n => n.of(&place),
+        let value = match is_list(value) {
+            true => from_list(value, Some(place.dtype()))?,
+            false => match operand(value)? {
+                Operand::Tensor(v) => v,
+                n => n.of(&place),
+            },
         };
         let value = if value.dtype() == place.dtype() { value } else { value.cast(place.dtype()) };
         place.copy_(&np::broadcast_to(&value, place.shape()));

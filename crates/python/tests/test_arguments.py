@@ -151,6 +151,112 @@ class Arguments(unittest.TestCase):
         want = [(at(np.array([1.0, 3.0, 4.0]) + h * e) - at(np.array([1.0, 3.0, 4.0]) - h * e)) / (2 * h) for e in np.eye(3)]
         np.testing.assert_allclose(g.numpy(), want, rtol=1e-6)
 
+    def test_counts_beside_their_ranges(self):
+        rng = np.random.default_rng(5)
+        for dtype in ("float64", "int32"):
+            x, y = ((rng.normal(size=60) * 4).astype(dtype) for _ in "xy")
+            for density in (False, True):
+                for weights in (None, rng.uniform(0.5, 2, 60)):
+                    # Some numbers are in none of the ranges.
+                    for bins, ends in ((4, (-2, 3)), (np.array([-2.0, 0.0, 1.0, 2.5]), None), (5, None)):
+                        more = {"bins": bins, "range": ends, "density": density, "weights": weights}
+                        own = {k: tl.asarray(v) if isinstance(v, np.ndarray) else v for k, v in more.items()}
+                        self.same(lambda: tnp.histogram(tl.asarray(x), **own), lambda: np.histogram(x, **more), bins=bins, density=density)
+                        more["range"] = own["range"] = None if ends is None else (ends, ends)
+                        more["bins"] = own["bins"] = bins if isinstance(bins, int) else [bins, bins]
+                        self.same(lambda: tnp.histogram2d(tl.asarray(x), tl.asarray(y), **own), lambda: np.histogram2d(x, y, **more), bins=bins, density=density)
+
+    def test_insertions(self):
+        x = np.arange(24.0).reshape(2, 3, 4)
+        for axis in (None, 0, 1, 2, -1, -2, -3):
+            for at in (0, 1, 2):
+                for values in (5.0, np.array(7.0), np.arange(4.0), np.arange(12.0).reshape(3, 4), np.arange(8.0).reshape(2, 4), np.arange(6.0).reshape(2, 3)):
+                    own = values if isinstance(values, float) else tl.asarray(values)
+                    if axis is None and np.ndim(values) or axis is not None and np.ndim(values) not in (0, 2):
+                        continue
+                    self.same(lambda: tnp.insert(tl.asarray(x), at, own, axis=axis), lambda: np.insert(x, at, values, axis=axis), axis=axis, at=at, values=np.shape(values))
+
+    def test_derivatives_of_polynomials(self):
+        for dtype in ("bool", "int8", "uint8", "int16", "int64", "float64"):
+            for n in (1, 4, 7, 300):
+                p = (np.random.default_rng(n).integers(-3, 4, n)).astype(dtype)
+                for m in (0, 1, 2, 3) if n < 300 else (1,):
+                    self.same(lambda: tnp.polyder(tl.asarray(p), m), lambda: np.polyder(p, m), typed=True, dtype=dtype, n=n, m=m)
+
+    def test_points_of_several_types(self):
+        rng = np.random.default_rng(6)
+        for types in (("float16", "float16", "float32"), ("float32", "float16", "float64"), ("int32", "float16", "float64"), ("float16",) * 3):
+            xp = np.unique(rng.normal(size=7).astype(types[1]))
+            x, fp = (rng.normal(size=50) * 2).astype(types[0]), rng.normal(size=len(xp)).astype(types[2])
+            got = np.asarray(tnp.interp(*(tl.asarray(v) for v in (x, xp, fp))))
+            self.assertEqual(got.dtype, np.result_type(*(t for t in types if t[0] == "f")))
+            unit = np.finfo(got.dtype).eps if got.dtype != np.float64 else 1e-15
+            np.testing.assert_allclose(got.astype("float64"), np.interp(*(v.astype("float64") for v in (x, xp, fp))), rtol=4 * unit, atol=4 * unit)
+
+    def test_points_at_one_place(self):
+        xp, fp = np.array([0.0, 1.0, 1.0, 2.0, 3.0, 3.0]), np.array([1.0, 5.0, -2.0, 4.0, 7.0, 8.0])
+        x = np.array([-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, np.nan])
+        np.testing.assert_allclose(np.asarray(tnp.interp(*(tl.asarray(v) for v in (x, xp, fp)))), np.interp(x, xp, fp), rtol=1e-15)
+
+    def test_rounding_to_tens(self):
+        x = np.array([5, 15, 25, 35, 45, 125, 1250, -35, 149.99, 250.0])
+        for dtype in ("float32", "float64"):
+            for decimals in (-2, -1, 0, 1, 3):
+                self.same(lambda: tnp.round(tl.asarray(x.astype(dtype)), decimals), lambda: np.round(x.astype(dtype), decimals), typed=True, decimals=decimals)
+
+    def test_no_quantiles(self):
+        x = tl.asarray(np.arange(12.0).reshape(3, 4))
+        for q in (np.zeros(0), np.zeros((0, 2)), np.zeros((2, 0))):
+            for axis, left in ((None, ()), (0, (4,)), (-1, (3,)), ((0, 1), ())):
+                for name in ("quantile", "nanpercentile"):
+                    y = getattr(tnp, name)(x, q, axis=axis)
+                    self.assertEqual((y.shape, y.dtype), ((*q.shape, *left), "float64"))
+
+    def test_means_of_integers_where(self):
+        x = np.array([[2**63, 2**63 + 2**40, 5], [2**62, 1, 2**63]], np.uint64)
+        for axis in (None, 0, 1):
+            self.same(lambda: tnp.mean(tl.asarray(x), axis=axis, where=x > 3), lambda: np.mean(x, axis=axis, where=x > 3), axis=axis)
+            self.same(lambda: tnp.ptp(tl.asarray(x[:0]), axis=axis), lambda: np.ptp(x[:0], axis=axis), axis=axis)
+            self.same(lambda: tnp.diff(tl.asarray(x), n=0, prepend=1, append=2), lambda: np.diff(x, n=0, prepend=1, append=2), axis=axis)
+
+    def test_softmax_of_some(self):
+        x, held = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [0.0, 1.0, -1.0]]), np.array([[True, False, True], [False] * 3, [True] * 3])
+        got = np.asarray(tl.nn.softmax(tl.asarray(x), where=tl.asarray(held)))
+        e = np.where(held, np.exp(x), 0)
+        # A row of nothing is zeros, as in JAX.
+        np.testing.assert_allclose(got, np.divide(e, e.sum(1, keepdims=True), where=held, out=np.zeros((3, 3))), rtol=1e-14)
+
+    def test_places_outside_that_are_filled(self):
+        for dtype, missing in (("bool", True), ("int8", -128), ("uint16", 65535), ("int64", -(2**63)), ("float32", np.nan)):
+            x = tnp.asarray([1, 0, 1]).astype(dtype)
+            got = np.asarray(x.at[tl.asarray([0, 5, -9])].get(mode="fill"))
+            np.testing.assert_array_equal(got, np.array([1, missing, missing], dtype))
+
+    def test_bits(self):
+        lax = tl.lax
+        for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint64"):
+            info = np.iinfo(dtype)
+            x = np.array([info.min, info.max, 0, 1, 5, info.max // 3, info.min + 1], dtype)
+            want = [bin(int(v) & (2**info.bits - 1)).count("1") for v in x]
+            self.assertEqual(lax.population_count(tl.asarray(x)).tolist(), want)
+            self.assertEqual(lax.population_count(tl.asarray(x)).dtype, dtype)
+            for new in ("uint8", "int16", "uint32", "float64", dtype):
+                y, size = lax.bitcast_convert_type, np.dtype(new).itemsize
+                if size <= x.itemsize:
+                    shape = x.shape if size == x.itemsize else (*x.shape, x.itemsize // size)
+                    got = np.asarray(y(tl.asarray(x), new))
+                    self.assertEqual((got.shape, got.tobytes()), (shape, x.tobytes()))
+                    np.testing.assert_array_equal(np.asarray(y(tl.asarray(got), dtype)), x)
+        self.assertEqual(lax.bitcast_convert_type(tl.asarray(1.0), "int32").tolist(), 0x3F800000)
+        with self.assertRaises(ValueError):
+            lax.bitcast_convert_type(tnp.zeros(3, "uint8"), "int32")
+
+    def test_functions_of_integers_alone_or_floats_alone(self):
+        for dtype in ("bool", "int8", "uint64"):
+            self.assertEqual(tnp.fabs(tnp.asarray([1, 0]).astype(dtype)).dtype, "float32")
+        with self.assertRaises(TypeError):
+            tnp.bincount(tnp.asarray([1.0, 2.5]))
+
     def test_shapes_of_multinomial(self):
         key = tl.random.key(0)
         p = np.array([[0.2, 0.8], [0.5, 0.5], [0.1, 0.9]], np.float32)

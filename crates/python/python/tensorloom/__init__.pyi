@@ -592,7 +592,7 @@ class Tensor:
         """`eˣ − 1`, exact near 0."""
 
     def fabs(self) -> Tensor:
-        """Absolute values."""
+        """Absolute values, as floats."""
 
     def fill_diagonal(self, val: ArrayLike, wrap: ArrayLike = False, *, inplace: ArrayLike = False) -> Tensor:
         """The array with another diagonal."""

@@ -124,7 +124,7 @@ def _make(id_, module, name, public, args, doc):
         env["_kept"] = _kept
         result = f"_kept({passed[0]}, axis, _call({call})) if keepdims else _call({call})"
     body = ""
-    if len(operands) > 1:
+    if len(operands) > 1 and module != "random":
         # Numbers alone: the first is a tensor, of the type that it has by itself.
         env["_numbers"], env["_asarray"] = (int, float), _core.asarray
         body = f"    if {' and '.join(f'isinstance({o}, _numbers)' for o in operands)}:\n        {operands[0]} = _asarray({operands[0]})\n"

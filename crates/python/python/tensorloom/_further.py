@@ -6,7 +6,7 @@ import math as _math
 import numpy as _np
 
 from ._tensorloom import Tensor as _Tensor
-from ._tensorloom import asarray
+from ._tensorloom import _arrays, asarray
 
 _NUMBERS = (int, float)
 
@@ -80,7 +80,7 @@ def einsum(subscripts, *operands, optimize=True, precision=None, preferred_eleme
     """Einstein's summation, by a text or by lists of axes: `einsum("ij,jk", x, y)`, `einsum(x, [0, 1], y, [1, 2])`."""
     if not isinstance(subscripts, str):
         subscripts, operands = _spelt(subscripts, *operands)
-    return _t("einsum")(subscripts, list(_wide(preferred_element_type, *(asarray(x) for x in operands))))
+    return _t("einsum")(subscripts, list(_wide(preferred_element_type, *_arrays(*operands))))
 
 
 def _spelt(*items):
@@ -181,7 +181,7 @@ vsplit, hsplit, dsplit = _splits("vsplit", 0), _splits("hsplit", 1), _splits("ds
 def _stacks(name):
     def run(tup, *, dtype=None):
         tnp = _tnp()
-        xs = tnp._promoted([asarray(x) for x in tup])
+        xs = tnp._promoted(_arrays(*tup))
         return _t(name)(xs if dtype is None else [x.astype(dtype) for x in xs])
 
     return _given(run, name, "Arrays beside each other.")
@@ -309,13 +309,14 @@ def fill_diagonal(a, val, wrap=False, *, inplace=False):
 def place(arr, mask, vals, *, inplace=False):
     """The array with the elements of a mask replaced, one after the other."""
     _never_in_place(inplace)
-    return _t("place")(arr, mask, vals)
+    arr, vals = _arrays(arr, vals)
+    return _t("place")(arr, mask, vals.reshape(-1))
 
 
 def put(a, ind, v, mode=None, *, inplace=False):
     """The array with elements at flat places replaced; by `mode`, places outside are moved to the end ("clip") or counted on ("wrap")."""
     _never_in_place(inplace)
-    a, ind = asarray(a), asarray(ind)
+    (a, v), ind = _arrays(a, v), asarray(ind)
     if mode == "clip":
         ind = _tnp().clip(ind, 0, a.size - 1)
     elif mode == "wrap":

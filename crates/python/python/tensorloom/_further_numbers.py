@@ -5,12 +5,14 @@ import math as _math
 import numpy as _np
 
 from ._further import _NUMBERS, _given, _t, _tnp
-from ._tensorloom import asarray
+from ._rounded import rounded as _rounded
+from ._tensorloom import _arrays, asarray
 from ._tensorloom import dtype as _dtype
 
 
 def _plain(*xs):
-    return all(isinstance(x, _NUMBERS) or getattr(x, "ndim", 1) == 0 for x in xs)
+    """Whether all are numbers of Python's, which have no type of their own."""
+    return all(type(x) in _NUMBERS for x in xs)
 
 
 # Ranges
@@ -18,15 +20,11 @@ def _plain(*xs):
 def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0):
     """Numbers at equal distances; between arrays, along a new axis. With `retstep`, the distance too."""
     tnp = _tnp()
-    if _plain(start, stop) and not getattr(start, "_traced", False) and not getattr(stop, "_traced", False):
+    if _plain(start, stop):
         y = _t("linspace")(float(start), float(stop), num, endpoint, dtype or "float32")
     else:
-        a, b = (asarray(v) for v in (start, stop))
-        a, b = (v if v.dtype.kind == "f" else v.astype("float32") for v in (a, b))
-        t = tnp.arange(num, dtype=a.dtype) / max(num - 1 if endpoint else num, 1)
-        shape = tnp.broadcast_shapes(a.shape, b.shape)
-        y = a + t.reshape((num, *[1] * len(shape))) * (b - a)
-        y = tnp.moveaxis(y, 0, axis) if shape else y
+        y = _rounded(lambda a, b: _between(a, b, num, endpoint), *_floats(start, stop))
+        y = tnp.moveaxis(y, 0, axis) if y.ndim > 1 else y
         y = y if dtype is None else (tnp.floor(y) if asarray(0).astype(dtype).dtype.kind in "iu" else y).astype(dtype)
     if not retstep:
         return y
@@ -34,11 +32,27 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     return y, (asarray(stop) - start) / parts if parts > 0 else asarray(_math.nan)
 
 
+def _floats(*xs):
+    """Arrays of floats; a number has the type of the arrays beside it."""
+    xs = _arrays(*xs)
+    kind = _tnp().result_type(*xs)
+    return [x if x.dtype.kind == "f" else x.astype(kind if kind.kind == "f" else "float32") for x in xs]
+
+
+def _between(a, b, num, endpoint):
+    """Numbers at equal distances, along a new axis in front."""
+    tnp = _tnp()
+    a, b = tnp.broadcast_arrays(a, b)
+    t = tnp.arange(num, dtype=tnp.result_type(a, b)).reshape((num, *[1] * a.ndim)) / max(num - 1 if endpoint else num, 1)
+    # Both ends are exact.
+    return tnp.where(t < 0.5, a + t * (b - a), b - (1 - t) * (b - a))
+
+
 def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
     """Powers of a base whose exponents are at equal distances."""
     if _plain(start, stop) and isinstance(base, _NUMBERS):
         return _t("logspace")(float(start), float(stop), num, endpoint, base, dtype or "float32")
-    y = _tnp().power(base, linspace(start, stop, num, endpoint, axis=axis))
+    y = _rounded(lambda a, b: _tnp().power(base, linspace(a, b, num, endpoint, axis=axis)), *_floats(start, stop))
     return y if dtype is None else y.astype(dtype)
 
 
@@ -46,11 +60,15 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     """Numbers with equal ratios."""
     if _plain(start, stop):
         return _t("geomspace")(float(start), float(stop), num, endpoint, dtype or "float32")
-    tnp = _tnp()
-    sign = tnp.sign(asarray(start))
-    y = tnp.exp(linspace(tnp.log(tnp.abs(asarray(start))), tnp.log(tnp.abs(asarray(stop))), num, endpoint, axis=axis))
-    y = y * (tnp.expand_dims(sign, axis) if sign.ndim else sign)
+    y = _rounded(lambda a, b: _ratios(a, b, num, endpoint, axis), *_floats(start, stop))
     return y if dtype is None else y.astype(dtype)
+
+
+def _ratios(a, b, num, endpoint, axis):
+    tnp = _tnp()
+    sign = tnp.sign(a)
+    y = tnp.exp(linspace(tnp.log(tnp.abs(a)), tnp.log(tnp.abs(b)), num, endpoint, axis=axis))
+    return y * (tnp.expand_dims(sign, axis) if sign.ndim else sign)
 
 
 def indices(dimensions, dtype="int32", sparse=False):
@@ -117,17 +135,18 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
     """Differences of neighbours, n times; of the array with others before and behind it."""
     tnp = _tnp()
     a = asarray(a)
+    if n == 0:
+        return a
     one = [1 if i == axis % a.ndim else s for i, s in enumerate(a.shape)] if a.ndim else []
-    edge = lambda v: tnp.broadcast_to(v, one) if asarray(v).ndim == 0 else v  # noqa: E731
-    parts = [*([] if prepend is None else [edge(prepend)]), a, *([] if append is None else [edge(append)])]
+    parts = _arrays(*(v for v in (prepend, a, append) if v is not None))
+    parts = [tnp.broadcast_to(v, one) if v.ndim == 0 and a.ndim else v for v in parts]
     return _t("diff")(a if len(parts) == 1 else tnp.concatenate(parts, axis), n, axis)
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
     """Differences of neighbours in a row, with others before and behind them."""
     tnp = _tnp()
-    parts = [None if v is None else asarray(v).reshape(-1) for v in (to_begin, _t("ediff1d")(ary), to_end)]
-    parts = [p for p in parts if p is not None]
+    parts = [v.reshape(-1) for v in _arrays(*(v for v in (to_begin, _t("ediff1d")(ary), to_end) if v is not None))]
     return parts[0] if len(parts) == 1 else tnp.concatenate(parts)
 
 
@@ -165,7 +184,7 @@ def unwrap(p, discont=None, axis=-1, period=2 * _math.pi):
 def interp(x, xp, fp, left=None, right=None, period=None):
     """A function by straight lines between points; `left` and `right` are its values outside, `period` makes it periodic."""
     tnp = _tnp()
-    x, xp, fp = asarray(x), asarray(xp), asarray(fp)
+    x, xp, fp = _arrays(x, xp, fp)
     if period is not None:
         if period == 0:
             raise ValueError("a period of 0")
@@ -260,7 +279,8 @@ def nanvar(a, axis=None, dtype=None, ddof=0, keepdims=False, where=None):
 
 def nanstd(a, axis=None, dtype=None, ddof=0, keepdims=False, where=None):
     """The standard deviation of the elements that are numbers."""
-    y = _tnp().sqrt(nanvar(a, axis, dtype, ddof, keepdims, where))
+    a = _typed(a, dtype)
+    y = _rounded(lambda x: _tnp().sqrt(nanvar(x, axis, None if x.dtype.kind == "f" else dtype, ddof, keepdims, where)), a)
     return y if dtype is None else y.astype(dtype)
 
 
@@ -269,7 +289,7 @@ def nanstd(a, axis=None, dtype=None, ddof=0, keepdims=False, where=None):
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
     """Whether elements are close; NaN is close to NaN if `equal_nan`."""
     tnp = _tnp()
-    a, b = asarray(a), asarray(b)
+    a, b = _arrays(a, b)
     y = _t("isclose")(a, b, rtol, atol)
     return tnp.logical_or(y, tnp.logical_and(tnp.isnan(a), tnp.isnan(b))) if equal_nan else y
 
@@ -308,21 +328,34 @@ def average(a, axis=None, weights=None, returned=False, keepdims=False):
 
 def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None):
     """Covariances of rows, or of columns if not `rowvar`; `fweights` say how often an observation was made, `aweights` what it counts."""
-    tnp = _tnp()
-    x = _observed(m, rowvar)
-    x = x if y is None else tnp.concatenate([x, _observed(y, rowvar)], 0)
-    less = (0 if bias else 1) if ddof is None else ddof
+    given = [v for v in (m, y, fweights, aweights) if v is not None]
+
+    def run(*xs):
+        xs = iter(xs)
+        x, w = _observations(next(xs), None if y is None else next(xs), rowvar), [None if v is None else next(xs) for v in (fweights, aweights)]
+        return _covariances(x, (0 if bias else 1) if ddof is None else ddof, *w)
+
+    return _rounded(run, *given)
+
+
+def _covariances(x, less, fweights=None, aweights=None):
+    """Covariances of rows; with weights, those of observations."""
     if fweights is None and aweights is None:
         d = x - x.mean(1, keepdims=True)
         out = d @ d.T / (x.shape[1] - less)
     else:
-        f = 1 if fweights is None else asarray(fweights)
-        w = f if aweights is None else f * asarray(aweights)
+        f = 1 if fweights is None else fweights
+        w = f if aweights is None else f * aweights
         total = w.sum()
         d = x - (x * w).sum(1, keepdims=True) / total
-        n = total - less if aweights is None else total - less * (w * asarray(aweights)).sum() / total
+        n = total - less if aweights is None else total - less * (w * aweights).sum() / total
         out = (d * w) @ d.T / n
     return out.reshape(()) if out.size == 1 else out
+
+
+def _observations(m, y, rowvar):
+    x = _observed(m, rowvar)
+    return x if y is None else _tnp().concatenate([x, _observed(y, rowvar)], 0)
 
 
 def _observed(m, rowvar):
@@ -336,8 +369,11 @@ def _observed(m, rowvar):
 
 def corrcoef(x, y=None, rowvar=True):
     """Correlations of rows, or of columns if not `rowvar`."""
+    return _rounded(lambda *xs: _correlations(_covariances(_observations(xs[0], xs[1] if y is not None else None, rowvar), 1)), *([x] if y is None else [x, y]))
+
+
+def _correlations(c):
     tnp = _tnp()
-    c = cov(x, y, rowvar)
     if c.ndim == 0:
         return c / c
     s = tnp.sqrt(tnp.diagonal(c))
@@ -411,6 +447,9 @@ def _quantiles(name, scale):
         if isinstance(q, _NUMBERS) or getattr(q, "ndim", 1) == 0:
             return one(a, float(q), axis, method, keepdims)
         q = _np.asarray(q)
+        if q.size == 0:
+            like = one(a, 0.0, axis, method, keepdims)
+            return tnp.zeros((*q.shape, *like.shape), like.dtype)
         return tnp.stack([one(a, float(p), axis, method, keepdims) for p in q.reshape(-1)]).reshape((*q.shape, *_shape_of(a, axis, keepdims)))
 
     def one(a, q, axis, method, keepdims):

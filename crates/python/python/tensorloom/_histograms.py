@@ -3,7 +3,7 @@
 import numpy as _np
 
 from ._further import _tnp
-from ._tensorloom import asarray
+from ._tensorloom import _arrays, asarray
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
@@ -11,7 +11,7 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
     if isinstance(bins, str):
         raise NotImplementedError(f"bins={bins!r}; give a number of ranges, or their ends")
     if not isinstance(bins, int):
-        return asarray(bins)
+        return _arrays(a, bins)[1]
     return _tnp()._table["histogram_bin_edges"](a, bins, None if range is None else tuple(float(r) for r in range))
 
 
@@ -39,15 +39,20 @@ def _counted(columns, edges, weights, density):
     tnp = _tnp()
     found = [_places(x, e) for x, e in zip(columns, edges)]
     sizes = tuple(n for _, n in found)
-    w = tnp.ones(columns[0].shape[0]) if weights is None else asarray(weights).reshape(-1)
-    # Those outside of a range go to a row behind the others, which is cut off.
-    counts = tnp.zeros(tuple(n + 1 for n in sizes), w.dtype if w.dtype.kind == "f" else "float32").at[tuple(p for p, _ in found)].add(w)
+    w = tnp.ones(columns[0].shape[0], "int64") if weights is None else asarray(weights).reshape(-1)
+    kind = w.dtype if w.dtype.kind == "f" else asarray(0.0).dtype
+    # Counts and weights of narrow floats are added exactly, or in float32. Those outside of a range go to a row behind the others,
+    # which is cut off.
+    wide = w.astype("float32") if w.dtype.kind == "f" and w.dtype.itemsize < 4 else w
+    counts = tnp.zeros(tuple(n + 1 for n in sizes), wide.dtype).at[tuple(p for p, _ in found)].add(wide)
     counts = counts[tuple(slice(0, n) for n in sizes)]
     if not density:
-        return counts if weights is not None or len(sizes) > 1 else counts.astype("int64"), edges
+        return counts if weights is None and len(sizes) == 1 else counts.astype(kind), edges
+    total = counts.sum()
+    counts = counts.astype(wide.dtype if w.dtype.kind == "f" else kind)
     for k, e in enumerate(edges):
         counts = counts / tnp.diff(e).reshape([-1 if i == k else 1 for i in _np.arange(len(edges))])
-    return counts / w.sum(), edges
+    return (counts / total).astype(kind), edges
 
 
 def histogramdd(sample, bins=10, range=None, weights=None, density=None):  # noqa: A002

@@ -150,14 +150,14 @@ def get(x, index, beyond=None):
 
 
 def _as(value, dtype):
-    """A value in a type; a number of Python's keeps its digits."""
-    return asarray(value, dtype) if isinstance(value, (int, float)) else asarray(value).astype(dtype)
+    """A value in a type; numbers of Python's keep their digits, in lists too."""
+    return asarray(value, dtype) if isinstance(value, (int, float, list, tuple)) else asarray(value).astype(dtype)
 
 
 def set(x, index, value):  # noqa: A001
     """x[index] = value."""
     index = _read(index)
-    value = asarray(value) if not isinstance(value, (int, float)) else value
+    value = _as(value, x.dtype) if not isinstance(value, (int, float)) else value
     mask = index if isinstance(index, (Tensor, _np.ndarray)) else None
     if mask is not None and asarray(mask).dtype.kind == "b" and (isinstance(value, (int, float)) or value.ndim == 0):
         mask = asarray(mask)
@@ -281,10 +281,13 @@ class _Place:
         return self.set(f(self.get(mode)), mode)
 
     def get(self, mode=None, fill_value=None, **_):
-        """The elements. With `mode="fill"`, places outside are `fill_value`, NaN if there is none."""
+        """The elements. With `mode="fill"`, places outside are `fill_value`; if there is none NaN, of integers the least, of unsigned ones
+        the largest, of bools true."""
         place = self._by("fill" if mode is None and fill_value is not None else mode)
         if mode not in ("fill", "drop") and fill_value is None:
             return place._x[place._index]
         if fill_value is None:
-            fill_value = float("nan") if self._x.dtype.kind == "f" else 0
+            from ._further import _missing
+
+            fill_value = _missing(self._x.dtype)
         return get(self._x, place._index, beyond=fill_value)

@@ -6,6 +6,7 @@ from collections import namedtuple as _namedtuple
 
 import numpy as _np
 
+from ._rounded import rounded as _rounded
 from ._tensorloom import asarray
 from ._tensorloom import dtype as _dtype
 
@@ -71,6 +72,14 @@ _EXTREMES = {"max": _reduction("max", _least, "maximum"), "min": _reduction("min
 amax, amin = max, min
 
 
+def ptp(a, axis=None, keepdims=False):
+    """The largest element less the smallest."""
+    a = asarray(a)
+    if a.size == 0 and 0 in _reduced(a, axis):
+        raise ValueError(f"ptp of no elements, of shape {a.shape}")
+    return _tnp()._table["ptp"](a, axis, keepdims=keepdims)
+
+
 def any(a, axis=None, keepdims=False, *, where=None):  # noqa: A001
     """Whether any is true."""
     tnp = _tnp()
@@ -95,7 +104,8 @@ def mean(a, axis=None, dtype=None, keepdims=False, *, where=None):
     if where is None:
         return tnp._table["mean"](a, axis, keepdims=keepdims)
     n = tnp.count_nonzero(tnp.broadcast_to(where, a.shape), axis=axis, keepdims=keepdims)
-    return sum(a, axis, keepdims=keepdims, where=where) / n
+    a = a if a.dtype.kind == "f" else a.astype("float32")
+    return _rounded(lambda x: sum(x, axis, keepdims=keepdims, where=where) / n, a)
 
 
 def var(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
@@ -110,15 +120,23 @@ def var(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correct
     a = a if dtype is None else a.astype(dtype)
     if where is None and isinstance(less, int):
         return tnp._table["var"](a, axis, less, keepdims=keepdims)
-    d = a - mean(a, axis, keepdims=True, where=where)
-    n = tnp.count_nonzero(tnp.broadcast_to(True if where is None else where, a.shape), axis=axis, keepdims=keepdims)
-    return sum(d * d, axis, keepdims=keepdims, where=where) / (n - less)
+    return _rounded(lambda x: _variance(x, axis, less, keepdims, where), a)
+
+
+def _variance(x, axis, less, keepdims, where):
+    """Variances where a condition holds, or with any number of degrees of freedom."""
+    tnp = _tnp()
+    d = x - mean(x, axis, keepdims=True, where=where)
+    n = tnp.count_nonzero(tnp.broadcast_to(True if where is None else where, x.shape), axis=axis, keepdims=keepdims)
+    return sum(d * d, axis, keepdims=keepdims, where=where) / tnp.maximum(n - less, 0)
 
 
 def std(a, axis=None, dtype=None, ddof=0, keepdims=False, *, where=None, correction=None):
     """Standard deviations."""
-    y = _tnp().sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
-    return y if dtype is None else y.astype(dtype)
+    if dtype is not None and _dtype(dtype).kind != "f":
+        return _tnp().sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction)).astype(dtype)
+    a = asarray(a) if dtype is None else asarray(a).astype(dtype)
+    return _rounded(lambda x: _tnp().sqrt(var(x, axis, None, ddof, keepdims, where=where, correction=correction)), a)
 
 
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
@@ -187,13 +205,14 @@ def mod(x, y):
 
 
 def fabs(x):
-    """Absolute values."""
-    return _tnp().abs(x)
+    """Absolute values, as floats."""
+    x = asarray(x)
+    return _tnp().abs(x if x.dtype.kind == "f" else x.astype("float32"))
 
 
-def concat(arrays, axis=0):
+def concat(arrays, axis=0, dtype=None):
     """Arrays one after the other along an axis."""
-    return _tnp().concatenate(arrays, axis)
+    return _tnp().concatenate(arrays, axis, dtype)
 
 
 def copy(a, order=None):
@@ -465,9 +484,11 @@ def bincount(x, weights=None, minlength=0, *, length=None):
     """How often every number occurs, or the sums of their weights; inside of a trace it needs a `length`."""
     tnp = _tnp()
     x = asarray(x)
+    if x.dtype.kind == "f":
+        raise TypeError(f"bincount counts integers; the array is {x.dtype}")
     if length is None:
         length = _b.max(int(minlength), int(x.max()) + 1 if x.size else 0)
     if weights is None:
         return tnp._table["bincount"](x, length)
-    weights = asarray(weights)
-    return tnp.zeros((length,), weights.dtype).at[x].add(weights)
+    add = lambda w: tnp.zeros((length,), w.dtype).at[x].add(w)  # noqa: E731
+    return _rounded(add, weights)

@@ -80,7 +80,7 @@ def _statistics(tnp, mode, lengths, shape):
             raise ValueError(f"stat_length is {lengths[axis][k]} for an axis of {size} elements; mode {mode!r} needs one at least")
         part = tnp.take(x, tnp.arange(count) + (size - count if k else 0), axis)
         y = getattr(tnp, _STATISTICS[mode])(part if mode in ("maximum", "minimum") or x.dtype.kind == "f" else part.astype("float64"), axis, keepdims=True)
-        y = y if y.dtype == x.dtype or x.dtype.kind == "f" else tnp.round(y)
+        y = tnp.round(y) if x.dtype.kind in "iu" and y.dtype != x.dtype else y
         return tnp.broadcast_to(y.astype(x.dtype), _sized(x, axis, n))
 
     return sides

@@ -5,7 +5,7 @@ import builtins as _b
 import numpy as _np
 
 from ._further import _given, _tnp
-from ._tensorloom import asarray
+from ._tensorloom import _arrays, asarray
 
 
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, equal_nan=True, size=None, fill_value=None):
@@ -43,7 +43,7 @@ def _sized(x, size, fill_value):
 
 def union1d(ar1, ar2, *, size=None, fill_value=None):
     """What one of two arrays has, in order."""
-    both = _tnp().concatenate([asarray(a).reshape(-1) for a in (ar1, ar2)])
+    both = _tnp().concatenate([a.reshape(-1) for a in _arrays(ar1, ar2)])
     return unique(both, size=size, fill_value=fill_value)
 
 
@@ -56,13 +56,13 @@ def isin(element, test_elements, assume_unique=False, invert=False):
 
 def intersect1d(ar1, ar2, assume_unique=False, return_indices=False):
     """What both arrays have, in order; with `return_indices`, where both have it first."""
-    got = _np.intersect1d(asarray(ar1).numpy(), asarray(ar2).numpy(), assume_unique, return_indices)
+    got = _np.intersect1d(*(a.numpy() for a in _arrays(ar1, ar2)), assume_unique, return_indices)
     return tuple(asarray(g) for g in got) if return_indices else asarray(got)
 
 
 def _sets(f, doc):
     def run(ar1, ar2, assume_unique=False):
-        return asarray(f(asarray(ar1).numpy(), asarray(ar2).numpy(), assume_unique))
+        return asarray(f(*(a.numpy() for a in _arrays(ar1, ar2)), assume_unique))
 
     return _given(run, f.__name__, doc)
 

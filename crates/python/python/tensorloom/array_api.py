@@ -20,6 +20,7 @@ from . import _complex as _c
 from . import _complex_linalg as _cl
 from ._array_fft import fft
 from ._complex import ComplexTensor, complex64, complex128
+from ._rounded import rounded as _rounded
 
 __array_api_version__ = "2024.12"
 e, inf, nan, newaxis, pi = _math.e, _math.inf, _math.nan, None, _math.pi
@@ -594,7 +595,10 @@ def _axes(x, axis):
 
 def var(x, /, *, axis=None, correction=0.0, keepdims=False):
     """Variances."""
-    axes = _axes(x, axis)
+    return _rounded(lambda x: _variance(x, _axes(x, axis), correction, keepdims), x)
+
+
+def _variance(x, axes, correction, keepdims):
     n = 1
     for a in axes:
         n *= x.shape[a]
@@ -606,7 +610,7 @@ def var(x, /, *, axis=None, correction=0.0, keepdims=False):
 
 def std(x, /, *, axis=None, correction=0.0, keepdims=False):
     """Standard deviations."""
-    return _n.sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return _rounded(lambda x: _n.sqrt(_variance(x, _axes(x, axis), correction, keepdims)), x)
 
 
 def all(x, /, *, axis=None, keepdims=False):  # noqa: A001

@@ -105,7 +105,7 @@ for _name, _f in {
     **{n: getattr(_n, n) for n in "abs acos acosh asin asinh atan atanh cbrt ceil cos cosh exp exp2 expm1 floor log log1p sign sin sinh sqrt square tan tanh".split()},
     "neg": _n.negative, "is_finite": _n.isfinite, "bitwise_not": _n.bitwise_invert, "reciprocal": _n.reciprocal, "rsqrt": lambda x: 1.0 / _n.sqrt(x),
     "logistic": lambda x: _tables()["nn"].sigmoid(x), "erf": _special.erf, "erfc": _special.erfc, "lgamma": _special.gammaln, "digamma": _special.digamma,
-    "population_count": lambda x: _n.bitwise_count(x),
+    "population_count": lambda x: _n.bitwise_count(_bits_of(x)).astype(_n.asarray(x).dtype),
 }.items():
     globals()[_name] = _same(_name, _f)
 for _name, _f in {
@@ -587,8 +587,23 @@ def zeros_like_array(x):
 
 
 def bitcast_convert_type(operand, new_dtype):
-    """The same bits as numbers of another type of the same size; not inside of a trace."""
-    return _n.asarray(operand).view(new_dtype)
+    """The same bits as numbers of another type: several of a smaller one along a new last axis, or one of a larger one in place of the
+    last axis; not inside of a trace."""
+    x, new = _n.asarray(operand), _core.dtype(new_dtype)
+    if x.dtype.itemsize == new.itemsize:
+        return x.view(new)
+    if x.dtype.itemsize > new.itemsize:
+        parts = x.dtype.itemsize // new.itemsize
+        return x.reshape((*x.shape, 1)).view(new).reshape((*x.shape, parts))
+    if not x.ndim or x.shape[-1] * x.dtype.itemsize != new.itemsize:
+        raise ValueError(f"the last axis of {x.dtype}{list(x.shape)} has to be one {new}")
+    return x.view(new).reshape(x.shape[:-1])
+
+
+def _bits_of(x):
+    """Integers as unsigned ones of the same bits."""
+    x = _n.asarray(x)
+    return x.astype("u" + x.dtype.name) if x.dtype.kind == "i" else x
 
 
 def shift_right_logical(x, y):

@@ -64,7 +64,8 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: ArrayLike = None) ->
     """Products of matrices."""
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Tensor:
-    """The same bits as numbers of another type of the same size; not inside of a trace."""
+    """The same bits as numbers of another type: several of a smaller one along a new last axis, or one of a larger one in place of the
+    last axis; not inside of a trace."""
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`bitwise_and` of two arrays, element by element."""

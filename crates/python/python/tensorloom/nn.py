@@ -3,6 +3,7 @@
 from . import initializers
 from . import numpy as _n
 from ._functions import fill as _fill
+from ._rounded import rounded as _rounded
 
 _table = {}
 _fill("nn", _table)
@@ -48,18 +49,20 @@ def softmax(x, axis=-1, where=None):
     """Exponentials that sum to 1; with `where`, of those elements alone."""
     if where is None and not isinstance(axis, (tuple, list)):
         return _table["softmax"](x, axis)
-    x = _n.asarray(x)
+    return _rounded(lambda x: _softmax(x, axis, where), x)
+
+
+def _softmax(x, axis, where):
     kept = x if where is None else _n.where(where, x, -_n.inf)
     e = _n.exp(kept - _stop(_n.max(kept, axis=axis, keepdims=True)))
-    e = e if where is None else _n.where(where, e, 0.0)
-    return e / _n.sum(e, axis=axis, keepdims=True)
+    y = e / _n.sum(e if where is None else _n.where(where, e, 0.0), axis=axis, keepdims=True)
+    return y if where is None else _n.where(where, y, 0.0)
 
 
 def log_softmax(x, axis=-1):
     """The logarithm of `softmax`."""
     if isinstance(axis, (tuple, list)):
-        x = _n.asarray(x)
-        return x - logsumexp(x, axis, keepdims=True)
+        return _rounded(lambda x: x - logsumexp(x, axis, keepdims=True), x)
     return _table["log_softmax"](x, axis)
 
 
@@ -73,6 +76,12 @@ def logsumexp(a, axis=None, b=None, keepdims=False, where=None):
     a = _n.asarray(a)
     if b is None and where is None:
         return _table["logsumexp"](a, (axis, keepdims))
+    if b is None:
+        return _rounded(lambda a: _logsumexp(a, axis, None, keepdims, where), a)
+    return _rounded(lambda a, b: _logsumexp(a, axis, b, keepdims, where), a, b)
+
+
+def _logsumexp(a, axis, b, keepdims, where):
     kept = a if where is None else _n.where(where, a, -_n.inf)
     most = _stop(_n.max(kept, axis=axis, keepdims=True))
     most = _n.where(_n.isfinite(most), most, 0.0)
@@ -88,7 +97,11 @@ def standardize(x, axis=-1, epsilon=1e-5):
 
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False):
     """Attention of `[batch, length, heads, size]`; fewer heads of keys and values serve several of queries."""
-    q, k, v = (_n.asarray(x) for x in (query, key, value))
+    given = [query, key, value] if bias is None else [query, key, value, bias]
+    return _rounded(lambda q, k, v, bias=None: _attention(q, k, v, bias, mask, scale, is_causal), *given)
+
+
+def _attention(q, k, v, bias, mask, scale, is_causal):
     single = q.ndim == 3
     if single:
         q, k, v = q[None], k[None], v[None]

@@ -60,7 +60,7 @@ def astype(x, dtype, copy=True):
 
 def concatenate(arrays, axis=0, dtype=None):
     """Arrays one after the other along an axis; along all of them if it is None."""
-    arrays = [asarray(x) if dtype is None else asarray(x).astype(dtype) for x in arrays]
+    arrays = _core._arrays(*arrays) if dtype is None else [asarray(x).astype(dtype) for x in arrays]
     if axis is None:
         return _table["concatenate"]([x.reshape(-1) for x in arrays], 0)
     return _table["concatenate"](_promoted(arrays), axis)
@@ -75,7 +75,8 @@ def _promoted(xs):
 
 def stack(arrays, axis=0, dtype=None):
     """Arrays along a new axis."""
-    return _table["stack"](_promoted([asarray(x) if dtype is None else asarray(x).astype(dtype) for x in arrays]), axis)
+    arrays = _core._arrays(*arrays) if dtype is None else [asarray(x).astype(dtype) for x in arrays]
+    return _table["stack"](_promoted(arrays), axis)
 
 
 def result_type(*xs):
@@ -109,7 +110,7 @@ def broadcast_arrays(*args):
 
 def _tensordot(a, b, axes):
     """Contracts axes of two arrays."""
-    a, b = asarray(a), asarray(b)
+    a, b = _core._arrays(a, b)
     if isinstance(axes, int):
         axes = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
     left, right = ([x] if isinstance(x, int) else list(x) for x in axes)
@@ -256,7 +257,7 @@ def _rolled(x, shifts, axes):
 
 def searchsorted(a, v, side="left", sorter=None, *, method=None):
     """Where values would stand in a sorted array."""
-    a, v = _promoted([asarray(a), asarray(v)])
+    a, v = _promoted(_core._arrays(a, v))
     if sorter is not None:
         a = take(a, sorter, 0)
     return _table["searchsorted"](a, v, side == "right")

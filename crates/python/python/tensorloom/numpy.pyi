@@ -253,7 +253,7 @@ def column_stack(tup: ArrayLike, *, dtype: DTypeLike | None = None) -> Tensor:
 def compress(condition: ArrayLike, a: ArrayLike, axis: Axes = None, *, size: int | None = None, fill_value: ArrayLike = 0) -> Tensor:
     """The entries along an axis for which a condition holds; of a fixed `size` inside of a trace."""
 
-def concat(arrays: ArrayLike, axis: Axes = 0) -> Tensor:
+def concat(arrays: ArrayLike, axis: Axes = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Arrays one after the other along an axis."""
 
 def concatenate(arrays: ArrayLike, axis: Axes = 0, dtype: DTypeLike | None = None) -> Tensor:
@@ -392,7 +392,7 @@ def eye(N: ArrayLike, M: ArrayLike = None, k: int = 0, dtype: DTypeLike | None =
     """Ones on a diagonal."""
 
 def fabs(x: ArrayLike) -> Tensor:
-    """Absolute values."""
+    """Absolute values, as floats."""
 
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: ArrayLike = False, *, inplace: ArrayLike = False) -> Tensor:
     """The array with another diagonal."""

@@ -5,6 +5,7 @@ import math as _math
 import numpy as _np
 
 from . import numpy as _n
+from ._rounded import rounded as _rounded
 
 
 def _segments(name, update, neutral):
@@ -13,8 +14,12 @@ def _segments(name, update, neutral):
         count = int(ids.max()) + 1 if num_segments is None else num_segments
         # Numbers below zero are outside here.
         ids = _n.where(ids < 0, count, ids)
-        start = _n.full((count, *data.shape[1:]), neutral(data.dtype), data.dtype)
-        return getattr(start.at[ids], update)(data)
+
+        def reduced(data):
+            start = _n.full((count, *data.shape[1:]), neutral(data.dtype), data.dtype)
+            return getattr(start.at[ids], update)(data)
+
+        return _rounded(reduced, data)
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"The {name.partition('_')[2]} of the entries of each segment; inside of a trace it needs `num_segments`."

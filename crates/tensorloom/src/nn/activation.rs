@@ -187,7 +187,7 @@ pub fn glu(x: &Tensor, axis: isize) -> Tensor {
 pub fn squareplus(x: &Tensor, b: f64) -> Tensor {
     let _here = crate::write::here();
     let x = x.cast(float_of(x.dtype()));
-    (&x + (x.square() + b).sqrt()) * 0.5
+    write::rounded([&x], |[x]| (&x + (x.square() + b).sqrt()) * 0.5)
 }
 
 /// `x·tanh(softplus(x))`.

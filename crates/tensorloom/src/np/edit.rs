@@ -46,9 +46,14 @@ pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<Along>) ->
     if at > n {
         return write::invalid("insert", format!("index {at} is outside an axis of {n}"));
     }
-    let values = if values.rank() == rank { values.clone() } else { values.unsqueeze(axis) };
-    let mut shape = signed(x.shape());
     let a = if axis < 0 { axis + rank as isize } else { axis };
+    let values = if values.rank() < rank {
+        // New axes stand in front; the entries have none along `axis`.
+        (values.rank()..rank - 1).fold(values.clone(), |v, _| v.unsqueeze(0)).unsqueeze(a)
+    } else {
+        values.clone()
+    };
+    let mut shape = signed(x.shape());
     shape[a as usize] = values.size(axis) as isize;
     let values = values.expand(&shape).cast(x.dtype());
     let (head, tail) = (x.slice(axis, 0, at as isize, 1), x.slice(axis, at as isize, n as isize, 1));

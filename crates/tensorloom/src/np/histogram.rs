@@ -37,9 +37,13 @@ pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Tensor {
 pub fn histogram_bin_edges(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
     let _here = crate::write::here();
     let x = x.cast(write::float_of(x.dtype()));
+    write::rounded([&x], |[x]| edges_of(&x, bins, range))
+}
+
+fn edges_of(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
     let (low, high) = match range {
-        Some((a, b)) => (super::full_like(&x, a).max(), super::full_like(&x, b).max()),
-        None => (super::min(&x, ()), super::max(&x, ())),
+        Some((a, b)) => (super::full_like(x, a).max(), super::full_like(x, b).max()),
+        None => (super::min(x, ()), super::max(x, ())),
     };
     // A range without width is widened, as NumPy does.
     let flat = low.eq(&high);
@@ -47,7 +51,7 @@ pub fn histogram_bin_edges(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -
     // As NumPy has it, so that numbers at an edge fall into the same bin.
     let inner = super::arange(0.0, bins as f64 + 1.0, 1.0).cast(x.dtype()) * ((&high - &low) / bins as f64) + &low;
     // The last edge is the end itself.
-    let at = engine_of(&x).tensor(&[bins as i64], &[1]);
+    let at = engine_of(x).tensor(&[bins as i64], &[1]);
     lax::index_set(&inner, &[&at], &high.unsqueeze(0))
 }
 

@@ -104,9 +104,11 @@ pub fn cross(a: &Tensor, b: &Tensor) -> Tensor {
     if a.size(-1) != 3 || b.size(-1) != 3 {
         return write::invalid("cross", format!("{} and {} need 3 elements along the last axis", a.ty(), b.ty()));
     }
-    let part = |t: &Tensor, i: isize| t.index(-1, i);
-    let c = |i, j| part(a, i) * part(b, j) - part(a, j) * part(b, i);
-    Tensor::stack(&[&c(1, 2), &c(2, 0), &c(0, 1)], -1)
+    write::rounded([a, b], |[a, b]| {
+        let part = |t: &Tensor, i: isize| t.index(-1, i);
+        let c = |i, j| part(&a, i) * part(&b, j) - part(&a, j) * part(&b, i);
+        Tensor::stack(&[&c(1, 2), &c(2, 0), &c(0, 1)], -1)
+    })
 }
 
 /// The Kronecker product of two tensors of the same rank.

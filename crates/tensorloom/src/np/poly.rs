@@ -48,10 +48,13 @@ pub fn polyval(p: &Tensor, x: &Tensor) -> Tensor {
 }
 
 /// The derivative of a polynomial, `m` times.
+///
+/// Of integers and bools it is i64, or u64 of those, as the powers are.
 #[track_caller]
 pub fn polyder(p: &Tensor, m: usize) -> Tensor {
     let _here = crate::write::here();
-    (0..m).fold(p.clone(), |p, _| {
+    let wide = if m == 0 { p.dtype() } else { super::sum_dtype(p.dtype()) };
+    (0..m).fold(p.cast(wide), |p, _| {
         let n = p.numel().max(1) - 1;
         let powers: Vec<f64> = (1..=n).rev().map(|k| k as f64).collect();
         p.narrow(0, 0, n) * engine_of(&p).tensor(&powers, &[n]).cast(p.dtype())

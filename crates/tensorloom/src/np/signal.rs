@@ -100,16 +100,22 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
     if n < 2 || xp.rank() != 1 || fp.shape() != xp.shape() {
         return write::invalid("interp", format!("{} and {} are no two vectors of points", xp.ty(), fp.ty()));
     }
-    // Differences of integers may not fit their dtype.
-    let [x, xp, fp] = [x, xp, fp].map(|t| t.cast(write::float_of(t.dtype())));
-    let (x, xp) = (&x, &xp);
-    let i = super::searchsorted(xp, x, true).clamp(1, n as i64 - 1);
-    let at = |t: &Tensor, i: &Tensor| super::take(t, i, Some(0));
-    let low = &i - 1;
-    let (x0, x1, f0, f1) = (at(xp, &low), at(xp, &i), at(&fp, &low), at(&fp, &i));
-    let y = &f0 + (x - &x0) / (&x1 - &x0) * (&f1 - &f0);
-    let y = x.lt(&xp.index(0, 0)).select(&fp.index(0, 0), &y);
-    x.gt(&xp.index(0, n - 1)).select(&fp.index(0, n - 1), &y)
+    write::rounded([x, xp, fp], |t| {
+        // All digits of the widest; differences of integers may not fit their dtype.
+        let wide = super::result_type(&t.each_ref()).map_or(DType::F32, write::float_of);
+        let [x, xp, fp] = t.map(|t| t.cast(wide));
+        let (x, xp) = (&x, &xp);
+        let i = super::searchsorted(xp, x, true).clamp(1, n as i64 - 1);
+        let at = |t: &Tensor, i: &Tensor| super::take(t, i, Some(0));
+        let low = &i - 1;
+        let (x0, x1, f0, f1) = (at(xp, &low), at(xp, &i), at(&fp, &low), at(&fp, &i));
+        // Two points at one place: the second counts there.
+        let (width, none) = (&x1 - &x0, x1.eq(&x0));
+        let y = &f0 + (x - &x0) / super::where_(&none, 1.0, &width) * (&f1 - &f0);
+        let y = none.select(&super::where_(&super::isnan(x), x, &f1), &y);
+        let y = x.lt(&xp.index(0, 0)).select(&fp.index(0, 0), &y);
+        x.gt(&xp.index(0, n - 1)).select(&fp.index(0, n - 1), &y)
+    })
 }
 
 /// Slopes by central differences, and one-sided ones at the ends, of samples `step` apart along an axis.

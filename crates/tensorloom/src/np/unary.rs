@@ -118,8 +118,9 @@ pub fn round(x: &Tensor, decimals: i32) -> Tensor {
     if decimals == 0 {
         return rounding(x, Unary::Round);
     }
-    let scale = 10f64.powi(decimals);
-    (x * scale).round() / scale
+    let scale = 10f64.powi(decimals.abs());
+    // Tens and hundreds are divided by whole numbers, which are exact.
+    write::rounded([x], |[x]| if decimals < 0 { (&x / scale).round() * scale } else { (&x * scale).round() / scale })
 }
 
 /// The same as [`round`].
@@ -227,18 +228,20 @@ fn cube_root(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
 #[track_caller]
 pub fn sinc(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
-    real(x, |b, x| {
-        let p = b.scale(x, PI)?;
-        let (zero, one) = (b.full_like(p, 0.0)?, b.full_like(p, 1.0)?);
-        let at_zero = b.compare(Compare::Eq, p, zero)?;
-        let safe = b.select(at_zero, one, p)?;
-        let s = b.unary(Unary::Sin, safe)?;
-        let y = b.div(s, safe)?;
-        // 1 − p²/6 has the derivatives of sinc at 0.
-        let sq = b.mul(p, p)?;
-        let sixth = b.scale(sq, -1.0 / 6.0)?;
-        let near = b.offset(sixth, 1.0)?;
-        b.select(at_zero, near, y)
+    write::rounded([x], |[x]| {
+        real(&x, |b, x| {
+            let p = b.scale(x, PI)?;
+            let (zero, one) = (b.full_like(p, 0.0)?, b.full_like(p, 1.0)?);
+            let at_zero = b.compare(Compare::Eq, p, zero)?;
+            let safe = b.select(at_zero, one, p)?;
+            let s = b.unary(Unary::Sin, safe)?;
+            let y = b.div(s, safe)?;
+            // 1 − p²/6 has the derivatives of sinc at 0.
+            let sq = b.mul(p, p)?;
+            let sixth = b.scale(sq, -1.0 / 6.0)?;
+            let near = b.offset(sixth, 1.0)?;
+            b.select(at_zero, near, y)
+        })
     })
 }
 

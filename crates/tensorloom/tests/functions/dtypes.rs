@@ -32,7 +32,7 @@ const INTEGERS: &str = "bool u8 u16 u32 u64 i8 i16 i32 i64";
 
 /// Functions, dtypes, what they give, and why that is not what JAX gives.
 const DIFFERENT: &[(&str, &str, Gives, &str)] = &[
-    ("np.polyder", "bool", Refused, "coefficients are numbers"),
+    ("np.polyder", "bool u8 u16 u32 i8 i16 i32", In(DType::I64), "powers are i64, as in NumPy; JAX takes floats"),
     (
         "np.apply_along_axis lax.scan",
         "bool",

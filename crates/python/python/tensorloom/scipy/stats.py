@@ -1,25 +1,54 @@
 """Distributions, by the names of SciPy: `norm.logpdf(x, loc, scale)` and the like."""
 
+import functools as _functools
 import math as _math
+from inspect import signature as _signature
 
 from .. import numpy as _n
 from .. import special as _s
+from .._rounded import rounded as _rounded
+
+
+def _method(f):
+    """A function of a distribution: its arguments meet, and those of narrow floats are computed in float32."""
+
+    @_functools.wraps(f)
+    def run(self, *args, **kwargs):
+        bound = _signature(f).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        names = [n for n in bound.arguments if n not in ("self", "allow_singular")]
+        return _rounded(lambda *xs: f(self, **dict(zip(names, xs))), *(bound.arguments[n] for n in names))
+
+    return run
 
 
 class _Distribution:
     """Functions of one distribution."""
 
-    def pdf(self, x, *args, **kwargs):
-        """The density."""
-        return _n.exp(self.logpdf(x, *args, **kwargs))
+    def __init_subclass__(cls):
+        for name in [n for n in vars(cls) if not n.startswith("_")]:
+            setattr(cls, name, _method(vars(cls)[name]))
+
+
+class _Continuous(_Distribution):
+    """A distribution with a density."""
+
+    def __init_subclass__(cls):
+        def pdf(self, x, *args, **kwargs):
+            """The density."""
+            return _n.exp(self.logpdf(x, *args, **kwargs))
+
+        pdf.__signature__ = _signature(cls.logpdf)
+        cls.pdf = pdf
+        super().__init_subclass__()
 
 
 def _floats(*xs):
-    xs = [_n.asarray(x) for x in xs]
-    return [x if x.dtype.kind == "f" else x.astype("float32") for x in xs]
+    kind = _n.result_type(*xs)
+    return [x if x.dtype.kind == "f" else x.astype(kind if kind.kind == "f" else "float32") for x in xs]
 
 
-class _Norm(_Distribution):
+class _Norm(_Continuous):
     """The normal distribution."""
 
     def logpdf(self, x, loc=0, scale=1):
@@ -59,7 +88,7 @@ class _Norm(_Distribution):
         return -_s.ndtri(q) * scale + loc
 
 
-class _Uniform(_Distribution):
+class _Uniform(_Continuous):
     """The uniform distribution from `loc` to `loc + scale`."""
 
     def logpdf(self, x, loc=0, scale=1):
@@ -73,7 +102,7 @@ class _Uniform(_Distribution):
         return _n.clip((x - loc) / scale, 0.0, 1.0)
 
 
-class _Expon(_Distribution):
+class _Expon(_Continuous):
     """The exponential distribution."""
 
     def logpdf(self, x, loc=0, scale=1):
@@ -87,7 +116,7 @@ class _Expon(_Distribution):
         return _n.where(x < loc, 0.0, -_n.expm1(-(x - loc) / scale))
 
 
-class _Laplace(_Distribution):
+class _Laplace(_Continuous):
     """Laplace's distribution."""
 
     def logpdf(self, x, loc=0, scale=1):
@@ -102,14 +131,14 @@ class _Laplace(_Distribution):
         return _n.where(z < 0, 0.5 * _n.exp(_n.minimum(z, 0.0)), 1.0 - 0.5 * _n.exp(-_n.maximum(z, 0.0)))
 
 
-class _Logistic(_Distribution):
+class _Logistic(_Continuous):
     """The logistic distribution."""
 
     def logpdf(self, x, loc=0, scale=1):
         """The logarithm of the density."""
         x, loc, scale = _floats(x, loc, scale)
         z = (x - loc) / scale
-        return -z - 2.0 * _n.logaddexp(0.0, -z) - _n.log(scale)
+        return -2.0 * _n.logaddexp(0.5 * z, -0.5 * z) - _n.log(scale)
 
     def cdf(self, x, loc=0, scale=1):
         """The probability of less."""
@@ -117,7 +146,7 @@ class _Logistic(_Distribution):
         return _s.expit((x - loc) / scale)
 
 
-class _Cauchy(_Distribution):
+class _Cauchy(_Continuous):
     """Cauchy's distribution."""
 
     def logpdf(self, x, loc=0, scale=1):
@@ -129,10 +158,10 @@ class _Cauchy(_Distribution):
     def cdf(self, x, loc=0, scale=1):
         """The probability of less."""
         x, loc, scale = _floats(x, loc, scale)
-        return 0.5 + _n.atan((x - loc) / scale) / _math.pi
+        return _n.arctan2(1.0, (loc - x) / scale) / _math.pi
 
 
-class _Gamma(_Distribution):
+class _Gamma(_Continuous):
     """The gamma distribution."""
 
     def logpdf(self, x, a, loc=0, scale=1):
@@ -142,7 +171,7 @@ class _Gamma(_Distribution):
         return _n.where(z < 0, -_math.inf, _s.xlogy(a - 1.0, z) - z - _s.gammaln(a) - _n.log(scale))
 
 
-class _Beta(_Distribution):
+class _Beta(_Continuous):
     """The beta distribution."""
 
     def logpdf(self, x, a, b, loc=0, scale=1):
@@ -153,18 +182,17 @@ class _Beta(_Distribution):
         return _n.where(_n.logical_or(z < 0, z > 1), -_math.inf, y)
 
 
-class _T(_Distribution):
+class _T(_Continuous):
     """Student's distribution."""
 
     def logpdf(self, x, df, loc=0, scale=1):
         """The logarithm of the density."""
         x, df, loc, scale = _floats(x, df, loc, scale)
         z = (x - loc) / scale
-        half = (df + 1.0) / 2.0
-        return _s.gammaln(half) - _s.gammaln(df / 2.0) - 0.5 * _n.log(df * _math.pi) - _n.log(scale) - half * _n.log1p(z * z / df)
+        return -_s.betaln(df / 2.0, 0.5) - 0.5 * _n.log(df) - _n.log(scale) - (df + 1.0) / 2.0 * _n.log1p(z * z / df)
 
 
-class _MultivariateNormal(_Distribution):
+class _MultivariateNormal(_Continuous):
     """The normal distribution of vectors."""
 
     def logpdf(self, x, mean, cov, allow_singular=None):
@@ -181,7 +209,7 @@ class _MultivariateNormal(_Distribution):
         return -0.5 * (y * y).sum(-1) - 0.5 * n * _math.log(2 * _math.pi) - _n.log(_n.diagonal(root)).sum(-1)
 
 
-class _Bernoulli:
+class _Bernoulli(_Distribution):
     """True or false."""
 
     def logpmf(self, k, p, loc=0):
@@ -196,7 +224,7 @@ class _Bernoulli:
         return _n.exp(self.logpmf(k, p, loc))
 
 
-class _Poisson:
+class _Poisson(_Distribution):
     """Poisson's distribution."""
 
     def logpmf(self, k, mu, loc=0):
