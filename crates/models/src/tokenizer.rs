@@ -11,7 +11,7 @@ use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
-use tokenizers::{PreTokenizerWrapper, TokenizerImpl};
+use tokenizers::{NormalizedString, Normalizer, PreTokenizerWrapper, TokenizerImpl};
 use training::files;
 
 const UNENCODED: &str = "the text could not be encoded";
@@ -26,7 +26,23 @@ fn made(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
             "its {count} tokens have ids up to {largest}: they must lie closer together"
         )));
     }
+    check_added(&made)?;
     Ok(made)
+}
+
+/// Refuses added tokens that are empty after normalization: the search for them finds one at the same place without end.
+fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
+    let Some(normalizer) = tokenizer.get_normalizer() else { return Ok(()) };
+    let added: BTreeMap<_, _> = tokenizer.get_added_tokens_decoder().into_iter().collect();
+    for (id, token) in added.into_iter().filter(|(_, token)| token.normalized) {
+        let mut text = NormalizedString::from(token.content.as_str());
+        guarded("its added tokens", || normalizer.normalize(&mut text))?;
+        if text.get().is_empty() {
+            let content = &token.content;
+            return Err(Error::Input(format!("its added token {content:?} ({id}) is empty after its normalizer")));
+        }
+    }
+    Ok(())
 }
 
 /// The token that ends a text.
@@ -107,6 +123,7 @@ impl Tokenizer {
         for (_, token) in further {
             self.inner.add_special_tokens([token]).map_err(wrong)?;
         }
+        check_added(&self.inner).map_err(|e| Error::Input(format!("{}: {e}", dir.display())))?;
         self.special = SpecialTokens::of_dir(model, Some(&self))?;
         self.from = Some(dir.to_path_buf());
         Ok(self)
@@ -545,6 +562,14 @@ mod tests {
         std::fs::write(&path, json.to_string()).expect("written");
         let error = Tokenizer::read(&path).err().expect("refused").to_string();
         assert!(error.contains("normalizer") && error.contains("10000000000 times"), "{error}");
+        // A token of spaces, of which the normalizer leaves nothing.
+        json["normalizer"] = serde_json::json!({ "type": "Strip", "strip_left": true, "strip_right": true });
+        json["added_tokens"] = serde_json::json!([{
+            "id": 280, "content": "  ", "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false
+        }]);
+        std::fs::write(&path, json.to_string()).expect("written");
+        let error = Tokenizer::read(&path).err().expect("refused").to_string();
+        assert!(error.contains("\"  \" (280) is empty after its normalizer"), "{error}");
         let _ = std::fs::remove_file(&path);
     }
 }

@@ -366,7 +366,11 @@ impl PyTensor {
         if self._traced() {
             return Ok(format!("Tensor({:?}, dtype={}, traced)", self.0.shape(), name(self.0.dtype())));
         }
-        let x = self.shown(py)?;
+        // Without `ml_dtypes`, NumPy shows narrow floats as float32.
+        let x = match self.shown(py) {
+            Err(_) if !is_numpys(self.0.dtype()) => PyTensor(self.0.cast(DType::F32)).shown(py)?,
+            x => x?,
+        };
         let text: String =
             py.import("numpy")?.call_method("array2string", (x,), Some(&repr_options(py)?))?.extract()?;
         let text = text.replace('\n', "\n       ");

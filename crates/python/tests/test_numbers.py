@@ -119,6 +119,22 @@ class Numbers(unittest.TestCase):
                     for t in y if isinstance(y, (tuple, list)) else (y,):
                         self.assertTrue(t.dtype == dtype or t.dtype.kind != "f", f"{t.dtype}")
 
+    def test_bfloat16_needs_no_further_package(self):
+        x, y = (tnp.asarray(values).astype("bfloat16") for values in ([0.5, 0.25, 0.5, 4.0], [0.5, 3.0]))
+        self.assertTrue(repr(x).startswith("Tensor([0.5") and repr(x).endswith("dtype=bfloat16)"), repr(x))
+        for got, want in (
+            (tnp.unique(x), [0.25, 0.5, 4.0]),
+            (tnp.union1d(x, y), [0.25, 0.5, 3.0, 4.0]),
+            (tnp.intersect1d(x, y), [0.5]),
+            (tnp.setdiff1d(x, y), [0.25, 4.0]),
+            (tnp.setxor1d(x, y), [0.25, 3.0, 4.0]),
+        ):
+            self.assertEqual(got.dtype, "bfloat16")
+            self.assertEqual(got.astype("float32").tolist(), want)
+        self.assertEqual([t.tolist() for t in tnp.unique(x, return_index=True, return_counts=True)[1:]], [[1, 0, 3], [1, 2, 1]])
+        self.assertEqual([t.tolist() for t in tnp.intersect1d(x, y, return_indices=True)[1:]], [[0], [0]])
+        self.assertEqual(tnp.union1d(x, y.astype("float32")).dtype, "float32")
+
     def test_integers_stay_what_they_are(self):
         for dtype in ("int8", "uint8", "int16", "uint32", "int64", "uint64"):
             x = tnp.asarray([1, 2, 3]).astype(dtype)

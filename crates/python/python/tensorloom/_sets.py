@@ -8,6 +8,17 @@ from ._further import _given, _tnp
 from ._tensorloom import _arrays, asarray
 
 
+def _numpy(x):
+    """An array of NumPy, which has no bfloat16: its values are float32 there."""
+    return (x.astype("float32") if x.dtype == "bfloat16" else x).numpy()
+
+
+def _like(y, *xs):
+    """A result of NumPy, in bfloat16 again where all arrays were."""
+    y = asarray(y)
+    return y.astype("bfloat16") if _b.all(x.dtype == "bfloat16" for x in xs) else y
+
+
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, equal_nan=True, size=None, fill_value=None):
     """The different elements in order, or the different entries along an axis; with `size` so many, filled up with `fill_value`."""
     x = asarray(ar)
@@ -16,8 +27,8 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
             raise NotImplementedError("unique has a fixed size for elements, not for entries along an axis")
         found = _sized(x, size, fill_value)
     else:
-        got = _np.unique(x.numpy(), True, True, True, axis=axis, equal_nan=equal_nan)
-        found = [asarray(g) for g in got]
+        values, *places = _np.unique(_numpy(x), True, True, True, axis=axis, equal_nan=equal_nan)
+        found = [_like(values, x), *(asarray(g) for g in places)]
         found[2] = found[2].reshape(x.shape if axis is None else -1)
     out = [t for t, wanted in zip(found, (True, return_index, return_inverse, return_counts)) if wanted]
     return out[0] if len(out) == 1 else tuple(out)
@@ -56,13 +67,15 @@ def isin(element, test_elements, assume_unique=False, invert=False):
 
 def intersect1d(ar1, ar2, assume_unique=False, return_indices=False):
     """What both arrays have, in order; with `return_indices`, where both have it first."""
-    got = _np.intersect1d(*(a.numpy() for a in _arrays(ar1, ar2)), assume_unique, return_indices)
-    return tuple(asarray(g) for g in got) if return_indices else asarray(got)
+    both = _arrays(ar1, ar2)
+    values, *places = _np.intersect1d(*(_numpy(a) for a in both), assume_unique, True)
+    return (_like(values, *both), *(asarray(g) for g in places)) if return_indices else _like(values, *both)
 
 
 def _sets(f, doc):
     def run(ar1, ar2, assume_unique=False):
-        return asarray(f(*(a.numpy() for a in _arrays(ar1, ar2)), assume_unique))
+        both = _arrays(ar1, ar2)
+        return _like(f(*(_numpy(a) for a in both), assume_unique), *both)
 
     return _given(run, f.__name__, doc)
 

@@ -35,7 +35,7 @@ impl Lower<'_> {
         let esize = buf.map_or(1, |b| self.k.buffers[b.0 as usize].dtype.size());
         let cur = self.cur();
         let offset = index.offset.wrapping_mul(esize as i64);
-        let (disp, big) = if offset.abs() < SMALL { (offset as i32, 0) } else { (0, offset) };
+        let (disp, big) = if offset.unsigned_abs() < SMALL.unsigned_abs() { (offset as i32, 0) } else { (0, offset) };
         let base = match cur {
             0 => self.root(buf, index, big, esize),
             _ => self.base_at(cur - 1, buf, index, big, esize),
