@@ -151,6 +151,24 @@ class Arguments(unittest.TestCase):
         want = [(at(np.array([1.0, 3.0, 4.0]) + h * e) - at(np.array([1.0, 3.0, 4.0]) - h * e)) / (2 * h) for e in np.eye(3)]
         np.testing.assert_allclose(g.numpy(), want, rtol=1e-6)
 
+    def test_counts_of_nothing(self):
+        for dtype in ("float64", "float32", "int32", "uint16"):
+            x = np.zeros(0, dtype)
+            for ends in (None, (-2, 3)):
+                for bins in (1, 5):
+                    more = {"bins": bins, "range": ends}
+                    self.same(lambda: tnp.histogram(tl.asarray(x), **more), lambda: np.histogram(x, **more), **more)
+                    self.same(lambda: tnp.histogram_bin_edges(tl.asarray(x), **more), lambda: np.histogram_bin_edges(x, **more), **more)
+
+    def test_periodic_points_of_narrow_floats(self):
+        rng = np.random.default_rng(6)
+        x, xp, fp = rng.normal(size=40) * 9, rng.normal(size=7) * 3, rng.normal(size=7)
+        x, xp = (tnp.asarray(v.astype("float32")).astype("bfloat16") for v in (x, xp))
+        got = tnp.interp(x, xp, tnp.asarray(fp.astype("float32")), period=2.5)
+        self.assertEqual(got.dtype, "float32")
+        x, xp = (np.asarray(v.astype("float32").tolist()) for v in (x, xp))
+        np.testing.assert_allclose(got.numpy(), np.interp(x, xp, fp.astype("float32"), period=2.5), rtol=1e-4, atol=1e-5)
+
     def test_counts_beside_their_ranges(self):
         rng = np.random.default_rng(5)
         for dtype in ("float64", "int32"):

@@ -188,16 +188,19 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if period is not None:
         if period == 0:
             raise ValueError("a period of 0")
-        period = abs(period)
-        x, xp = x % period, xp % period
-        order = tnp.argsort(xp)
-        xp, fp = xp[order], fp[order]
-        xp = tnp.concatenate([xp[-1:] - period, xp, xp[:1] + period])
-        fp = tnp.concatenate([fp[-1:], fp, fp[:1]])
-        return _t("interp")(x, xp, fp)
+        return _rounded(lambda *xs: _periodic(*xs, abs(period)), x, xp, fp)
     y = _t("interp")(x, xp, fp)
     y = y if left is None else tnp.where(x < xp[0], left, y)
     return y if right is None else tnp.where(x > xp[-1], right, y)
+
+
+def _periodic(x, xp, fp, period):
+    tnp = _tnp()
+    x, xp = x % period, xp % period
+    order = tnp.argsort(xp)
+    xp, fp = xp[order], fp[order]
+    xp = tnp.concatenate([xp[-1:] - period, xp, xp[:1] + period])
+    return _t("interp")(x, xp, tnp.concatenate([fp[-1:], fp, fp[:1]]))
 
 
 # Missing numbers

@@ -41,8 +41,11 @@ pub fn histogram_bin_edges(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -
 }
 
 fn edges_of(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
+    let number = |v: f64| engine_of(x).full(x.dtype(), &[], v);
     let (low, high) = match range {
-        Some((a, b)) => (super::full_like(x, a).max(), super::full_like(x, b).max()),
+        Some((a, b)) => (number(a), number(b)),
+        // As NumPy has it where there are no elements.
+        None if x.numel() == 0 => (number(0.0), number(1.0)),
         None => (super::min(x, ()), super::max(x, ())),
     };
     // A range without width is widened, as NumPy does.
