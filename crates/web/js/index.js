@@ -343,7 +343,11 @@ function special(name, ...args) {
 
 // ---------------------------------------------------------------- ownership
 
-const registry = new FinalizationRegistry((handle) => wasm.release(handle));
+// The garbage collector takes no tensor that a leak watch knows: one that it takes was made before the watch.
+const registry = new FinalizationRegistry((handle) => {
+  if (leakWatch) liveBefore -= 1;
+  wasm.release(handle);
+});
 const scopes = []; // functions of transforms that are running, with the tensors made inside of each
 
 function enter() {
@@ -368,6 +372,7 @@ function sweep() {
 }
 
 let leakWatch = null;
+let liveBefore = 0; // handles that were made before the watch and are live
 
 /** Something else that the program holds: an optimiser, a schedule, a compiled function. */
 class Held {
@@ -548,7 +553,7 @@ export class Tensor {
   dispose() {
     if (this.#handle < 0) return;
     registry.unregister(this);
-    leakWatch?.delete(this);
+    if (leakWatch && !leakWatch.delete(this)) liveBefore -= 1;
     wasm.release(this.#handle);
     this.#handle = -1;
   }
@@ -1695,10 +1700,10 @@ export const checkLeaks = {
   start() {
     ready();
     leakWatch = new Map();
-    this.before = wasm.live();
+    liveBefore = wasm.live();
   },
   stop() {
-    const leaked = wasm.live() - this.before;
+    const leaked = wasm.live() - liveBefore;
     const details = [];
     for (const [t, stack] of leakWatch ?? []) {
       if (t.disposed) continue;

@@ -65,6 +65,15 @@ test("checkLeaks finds what is left, and where it was made", () => {
   assert.match(report.details[0], /float32\[512,512\] created at .*package\.test\.mjs/);
   kept.dispose();
 
+  // What was made before counts neither when it is disposed of nor when it is collected.
+  const older = np.ones([3]);
+  checkLeaks.start();
+  const newer = np.ones([2]);
+  older.dispose();
+  const beside = checkLeaks.stop();
+  assert.equal(beside.leaked, 1, beside.summary);
+  newer.dispose();
+
   const f = jit((x) => np.sum(np.multiply(x, np.array([2]))));
   const x = np.ones([4]);
   f(x).dispose();
