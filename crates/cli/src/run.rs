@@ -703,7 +703,7 @@ fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
 
 pub(crate) fn merge(args: &Merge) -> Result<Outcome, Usage> {
     let (out, dir) = (&args.out, Path::new(&args.adapter));
-    models::holds_no_model(Path::new(out)).map_err(usage)?;
+    models::ensure_no_model(Path::new(out)).map_err(usage)?;
     let _lock = Lock::of_run(Path::new(out)).map_err(usage)?;
     if !dir.join("adapter_config.json").is_file() {
         return Err(Usage(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
@@ -723,7 +723,7 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
     if same(dir, out) {
         return Err(Usage(format!("{}: the model itself is there; choose another `--out`", args.out)));
     }
-    models::holds_no_model(out).map_err(usage)?;
+    models::ensure_no_model(out).map_err(usage)?;
     let mut model = Model::load(dir, args.dtype).map_err(usage)?;
     let left = match &args.format {
         Some(scheme) => {
@@ -769,7 +769,7 @@ pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
     if same(Path::new(dir), Path::new(&out)) {
         return Err(Usage(format!("{out}: the model itself is there; choose another `--out`")));
     }
-    models::holds_no_model(Path::new(out)).map_err(usage)?;
+    models::ensure_no_model(Path::new(out)).map_err(usage)?;
     let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     let model = load(&args.source)?;
     model.export(Path::new(&out)).map_err(usage)?;

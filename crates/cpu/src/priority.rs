@@ -1,7 +1,7 @@
-//! Threads that leave the cores to others.
+//! Priorities of threads.
 
-/// Lowers the priority of the calling thread by so many steps of Linux' `nice` values, of which the last is 19. Elsewhere, or where the
-/// system refuses, nothing happens.
+/// Raises the `nice` value of the calling thread by `steps`, up to Linux' maximum of 19. On other systems, or where the call is refused,
+/// it does nothing.
 pub fn lower_priority(steps: u8) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: reads and changes a number that the system keeps of this thread; 0 stands for the thread that calls.

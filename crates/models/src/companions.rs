@@ -160,9 +160,9 @@ pub(crate) fn weights_in(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Refuses a directory that holds a model's weights, whole, in shards or as an adapter: a second model would be written over them, or
-/// beside them where programs load the first.
-pub fn holds_no_model(dir: &Path) -> Result<()> {
+/// Fails if a directory contains model weights: a single file, shards or an adapter. Another model written there would overwrite them, or
+/// would stand beside weights that programs load first.
+pub fn ensure_no_model(dir: &Path) -> Result<()> {
     match weights_in(dir).first() {
         Some(file) => Err(Error::Input(format!(
             "{} already holds a model ({file}), which would be written over: choose another `--out`",

@@ -68,7 +68,7 @@ pub use calibrate::Calibration;
 pub use chat::ChatTemplate;
 pub use checkpoint::Checkpoint;
 pub use classify::Classifier;
-pub use companions::{copy_companions, holds_no_model, merge_companions, not_in_gguf};
+pub use companions::{copy_companions, ensure_no_model, merge_companions, not_in_gguf};
 pub use constrain::{Constrainer, Constraint};
 pub use decoding::Decoding;
 pub use disk::{load_program, write_lock};

@@ -562,7 +562,7 @@ mod tests {
         std::fs::write(&path, json.to_string()).expect("written");
         let error = Tokenizer::read(&path).err().expect("refused").to_string();
         assert!(error.contains("normalizer") && error.contains("10000000000 times"), "{error}");
-        // A token of spaces, of which the normalizer leaves nothing.
+        // A token of spaces, which the normalizer removes.
         json["normalizer"] = serde_json::json!({ "type": "Strip", "strip_left": true, "strip_right": true });
         json["added_tokens"] = serde_json::json!([{
             "id": 280, "content": "  ", "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false

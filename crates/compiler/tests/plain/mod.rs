@@ -7,7 +7,8 @@ use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
 
-/// The CPU's, so that files say what users see, but for `abreast`: rows in files are few, and would all have lanes.
+/// The limits of the CPU backend, so that test files show what users get, except for `abreast`: test files have few rows, which would all
+/// be processed side by side.
 pub(crate) const TARGET: Target = Target {
     name: "plain",
     dtypes: &DType::ALL,

@@ -8,7 +8,7 @@ use super::source::Source;
 use super::{Aim, Batch, How, Lock, StepSizes, Trainer};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
-use crate::companions::{self, Part, holds_no_model};
+use crate::companions::{self, Part, ensure_no_model};
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -116,7 +116,7 @@ pub fn run_on(
             settings.out.display()
         )));
     } else if leads {
-        holds_no_model(&settings.out)?;
+        ensure_no_model(&settings.out)?;
     }
     if leads {
         saved::clean(&checkpoints);

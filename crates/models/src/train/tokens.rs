@@ -191,7 +191,7 @@ struct Writer<'a> {
     documents: usize,
     /// Whether the next piece begins a document.
     begins: bool,
-    /// The last id of the document so far.
+    /// The last token of the document so far.
     last: Option<u32>,
     /// What the tokenizer puts before and behind every text.
     around: [Vec<u32>; 2],
@@ -228,11 +228,11 @@ impl<'a> Writer<'a> {
                 Some(_) => [before, encoded.next().unwrap_or_default()].concat(),
                 None => {
                     self.documents += 1;
-                    let mut ids = [before, self.around[1].clone()].concat();
+                    let mut tokens = [before, self.around[1].clone()].concat();
                     // A text that ends with the end token gets no second one.
-                    let last = ids.last().copied().or(self.last);
-                    ids.extend(self.tokenizer.end().map(|end| end as u32).filter(|end| last != Some(*end)));
-                    ids
+                    let last = tokens.last().copied().or(self.last);
+                    tokens.extend(self.tokenizer.end().map(|end| end as u32).filter(|end| last != Some(*end)));
+                    tokens
                 }
             };
             self.begins = piece.is_none();
