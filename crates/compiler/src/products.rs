@@ -7,7 +7,7 @@ use crate::strided::{Strided, joined, strided};
 use crate::target::Target;
 use crate::{Error, Result};
 use ir::ops::Dot;
-use ir::{Graph, Meaning, Node, Op, Type, Value};
+use ir::{Graph, Semantics, Node, Op, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ pub(crate) fn prologues(graph: &Graph, target: &Target, elements: Option<usize>)
             let v = v.0 as usize;
             match &node.op {
                 Op::Dot(dot) if worth_computing(graph, dot, node, i, elements) => products[v] += 1,
-                op if matches!(op.meaning(), Meaning::View(_)) => {
+                op if matches!(op.semantics(), Semantics::View(_)) => {
                     let out = node.outs[0].0 as usize;
                     products[v] += products[out];
                     other[v] |= other[out];

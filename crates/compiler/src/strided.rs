@@ -1,7 +1,7 @@
 //! Strided views: what a chain of views makes of a value in memory, as far as strides can say it.
 
 use ir::ops::View;
-use ir::{Graph, Meaning, Value};
+use ir::{Graph, Semantics, Value};
 use smallvec::SmallVec;
 
 /// Element offset and strides into a dense value.
@@ -33,7 +33,7 @@ impl Strided {
 pub(crate) fn strided(graph: &Graph, v: Value) -> Strided {
     let own = || Strided::dense(graph, v);
     let Some(node) = graph.node_of(v) else { return own() };
-    let Meaning::View(view) = node.op.meaning() else {
+    let Semantics::View(view) = node.op.semantics() else {
         return own();
     };
     let inner = strided(graph, node.args[0]);

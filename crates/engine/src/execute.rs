@@ -478,5 +478,5 @@ fn missing(node: &Node) -> Error {
 
 /// Views that need no kernel: the consumer reads through them.
 pub(crate) fn is_free_view(op: &Op) -> bool {
-    matches!(op.meaning(), ir::Meaning::View(view) if view.is_free())
+    matches!(op.semantics(), ir::Semantics::View(view) if view.is_free())
 }

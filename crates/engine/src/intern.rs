@@ -8,7 +8,7 @@ use crate::execute::is_free_view;
 use crate::kernels::Kernel;
 use crate::lru::hash_of;
 use crate::node::Ref;
-use ir::ops::{Composite, Saves};
+use ir::ops::{Composite, SavedForBackward};
 use ir::{Binary, Op, Problem, Type, Unary};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
@@ -84,7 +84,7 @@ pub(crate) struct Signature {
     /// Types of the results.
     pub(crate) types: SmallVec<[Ty; 1]>,
     /// What backward would keep.
-    pub(crate) saves: Saves,
+    pub(crate) saves: SavedForBackward,
     /// Gradients can flow through it.
     pub(crate) differentiable: bool,
     /// It needs no kernel.

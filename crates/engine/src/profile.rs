@@ -13,7 +13,7 @@ use crate::region::Variant;
 use crate::storage::{Stored, Values};
 use compiler::clock::Instant;
 use compiler::{Bindings, Timing};
-use ir::ops::Meaning;
+use ir::ops::Semantics;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,7 +156,7 @@ impl Shared {
                 _ => 1,
             };
             let fusible = match &node.work {
-                Work::Op(sig) => matches!(sig.op.meaning(), Meaning::Map(_)),
+                Work::Op(sig) => matches!(sig.op.semantics(), Semantics::Elementwise(_)),
                 _ => false,
             };
             if let Work::Call(variant) = &node.work {

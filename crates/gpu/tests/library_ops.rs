@@ -458,7 +458,7 @@ fn most_library_ops_of_the_table_are_taken() {
     for row in oracle::rows::all() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
-            if !matches!(node.op.meaning(), ir::Meaning::Library) {
+            if !matches!(node.op.semantics(), ir::Semantics::Opaque) {
                 continue;
             }
             if !takes(&node.op, &types, &means) {

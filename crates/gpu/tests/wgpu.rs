@@ -235,7 +235,7 @@ fn library_ops_run_on_the_device() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             let known = types.iter().all(|t| w.target().dtypes.contains(&t.dtype));
-            if !matches!(node.op.meaning(), ir::Meaning::Library) || !known {
+            if !matches!(node.op.semantics(), ir::Semantics::Opaque) || !known {
                 continue;
             }
             if w.runs(&node.op, &types) == Runs::Host {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::literal::Literal;
 use crate::ops::dot::Dot;
-use crate::ops::{Meaning, Op, ReduceKind, View};
+use crate::ops::{Semantics, Op, ReduceKind, View};
 use crate::scalar::{Binary, Scalar};
 use crate::types::{Shape, Type, for_each_index, offset};
 
@@ -51,8 +51,8 @@ fn room_for(ty: &Type) -> Result<()> {
 
 /// Results of one op.
 pub fn eval(op: &Op, args: &[Literal], outs: &[Type]) -> Result<Vec<Literal>> {
-    Ok(match op.meaning() {
-        Meaning::Map(expr) => {
+    Ok(match op.semantics() {
+        Semantics::Elementwise(expr) => {
             let mut scratch = Vec::with_capacity(args.len());
             vec![Literal::from_fn(outs[0].clone(), |i| {
                 scratch.clear();
@@ -60,12 +60,12 @@ pub fn eval(op: &Op, args: &[Literal], outs: &[Type]) -> Result<Vec<Literal>> {
                 expr.eval(&scratch)
             })]
         }
-        Meaning::Reduce(kind, axes) => vec![reduce(kind, &axes, &args[0], &outs[0])],
-        Meaning::View(view) => vec![rearrange(&view, args, &outs[0])],
-        Meaning::Contract(dot) => vec![contract(&dot, &args[0], &args[1], &outs[0])],
-        Meaning::Leaf => vec![leaf(op)?],
-        Meaning::Inline(graph) => run(&graph, args)?,
-        Meaning::Index(_) | Meaning::Library => op.eval(args)?,
+        Semantics::Reduce(kind, axes) => vec![reduce(kind, &axes, &args[0], &outs[0])],
+        Semantics::View(view) => vec![rearrange(&view, args, &outs[0])],
+        Semantics::DotGeneral(dot) => vec![contract(&dot, &args[0], &args[1], &outs[0])],
+        Semantics::Constant => vec![leaf(op)?],
+        Semantics::Inline(graph) => run(&graph, args)?,
+        Semantics::Index(_) | Semantics::Opaque => op.eval(args)?,
     })
 }
 

@@ -39,6 +39,6 @@ pub use expr::Expr;
 pub use graph::{Def, Graph, Loc, Node, Value, Values};
 pub use literal::{Element, Literal};
 pub use mesh::{AxisSet, Mesh, MeshAxis, Spec};
-pub use ops::{Meaning, Op, Rules};
+pub use ops::{Semantics, Op, Rules};
 pub use scalar::{Binary, Compare, Domain, Scalar, Unary};
 pub use types::{Shape, Type};

@@ -9,7 +9,7 @@
 
 use crate::error::Result;
 use ir::attr::Attr;
-use ir::ops::{Composite, Meaning, Op, View};
+use ir::ops::{Composite, Semantics, Op, View};
 use ir::{Build, Builder, DType, Graph, Literal, Node, Shape, Type, Value, composites};
 use std::collections::BTreeMap;
 
@@ -102,10 +102,10 @@ impl Step {
 
     /// What has nothing to do with the ids; `long` where a size follows from the number of rows.
     fn whole(&mut self, node: &Node, other: &Node, args: &[Have], long: bool) -> Result<Option<Vec<Have>>> {
-        let row_by_row = match node.op.meaning() {
-            Meaning::Map(_) | Meaning::Leaf => true,
-            Meaning::View(view) => !matches!(view, View::Flip(_) | View::Pad(..)),
-            Meaning::Inline(_) if long => return self.inside(node, other, args),
+        let row_by_row = match node.op.semantics() {
+            Semantics::Elementwise(_) | Semantics::Constant => true,
+            Semantics::View(view) => !matches!(view, View::Flip(_) | View::Pad(..)),
+            Semantics::Inline(_) if long => return self.inside(node, other, args),
             _ => matches!(node.op, Op::Iota(_) | Op::Gather(_) | Op::Concat(_)),
         };
         if long && !row_by_row {
@@ -117,7 +117,7 @@ impl Step {
 
     /// An op that stands for a graph.
     fn inside(&mut self, node: &Node, other: &Node, args: &[Have]) -> Result<Option<Vec<Have>>> {
-        let (Meaning::Inline(body), Meaning::Inline(short)) = (node.op.meaning(), other.op.meaning()) else {
+        let (Semantics::Inline(body), Semantics::Inline(short)) = (node.op.semantics(), other.op.semantics()) else {
             return Ok(None);
         };
         let mut inner: BTreeMap<Value, Have> = body.inputs().iter().copied().zip(args.iter().copied()).collect();
@@ -135,7 +135,7 @@ impl Step {
         match (op, other) {
             (Op::Const(a), Op::Const(b)) => begin_alike(&a.0, &b.0),
             (Op::Composite(a), Op::Composite(b)) => a.name == b.name && a.params == b.params,
-            _ if matches!(op.meaning(), Meaning::Inline(_)) => op.name() == other.name(),
+            _ if matches!(op.semantics(), Semantics::Inline(_)) => op.name() == other.name(),
             _ => {
                 let (a, b) = (format!("{op:?}"), format!("{other:?}"));
                 let (a, b) = (pieces(&a), pieces(&b));
@@ -151,8 +151,8 @@ impl Step {
         {
             return self.attention(composite, args);
         }
-        let meaning = node.op.meaning();
-        if let Meaning::Inline(_) = &meaning {
+        let meaning = node.op.semantics();
+        if let Semantics::Inline(_) = &meaning {
             return self.inside(node, other, args);
         }
         let Some(axis) = args.iter().find_map(|arg| if let Have::Row(_, axis) = arg { Some(*axis) } else { None })
@@ -163,15 +163,15 @@ impl Step {
         let out = graph.ty(node.outs[0]);
         let mut shape = out.shape.clone();
         let found = match (&meaning, &node.op) {
-            (Meaning::Map(_), op) => {
+            (Semantics::Elementwise(_), op) => {
                 let Some(args) = self.aligned(args, &types, axis)? else { return Ok(None) };
                 (self.b.one(op.clone(), &args)?, axis)
             }
-            (Meaning::Reduce(_, axes), op) if !axes.contains(&axis) => {
+            (Semantics::Reduce(_, axes), op) if !axes.contains(&axis) => {
                 let Have::Row(x, _) = args[0] else { return Ok(None) };
                 (self.b.one(op.clone(), &[x])?, axis - axes.iter().filter(|gone| **gone < axis).count())
             }
-            (Meaning::View(view), op) => {
+            (Semantics::View(view), op) => {
                 let Have::Row(x, _) = args[0] else { return Ok(None) };
                 let to = match view {
                     View::Reshape => place_of(axis, types[0], out),
@@ -196,7 +196,7 @@ impl Step {
                 };
                 (x, to)
             }
-            (Meaning::Contract(dot), op) => {
+            (Semantics::DotGeneral(dot), op) => {
                 // A free axis of one side.
                 let (side, x) = match args {
                     [Have::Row(x, _), Have::Whole(w)] => (0, [*x, *w]),

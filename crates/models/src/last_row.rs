@@ -5,7 +5,7 @@
 //! else, where it is a slice.
 
 use crate::error::Result;
-use ir::ops::{Meaning, View};
+use ir::ops::{Semantics, View};
 use ir::{Build, Builder, DType, Graph, Shape, Type, Value};
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ pub(crate) fn before_head(graph: &Graph) -> Option<Value> {
     let mut at = *graph.outputs().first()?;
     loop {
         let node = graph.node_of(at)?;
-        match (node.op.meaning(), &node.op) {
-            (Meaning::Contract(_), _) => return node.args.first().copied(),
-            (Meaning::Map(_), _) => {
+        match (node.op.semantics(), &node.op) {
+            (Semantics::DotGeneral(_), _) => return node.args.first().copied(),
+            (Semantics::Elementwise(_), _) => {
                 let same = |arg: &&Value| graph.ty(**arg).shape == graph.ty(at).shape && !is_constant(graph, **arg);
                 at = *node.args.iter().find(same)?;
             }
-            (Meaning::View(_), _) => at = *node.args.first()?,
+            (Semantics::View(_), _) => at = *node.args.first()?,
             _ => return None,
         }
     }
@@ -90,8 +90,8 @@ impl Rows<'_> {
             return Ok(None);
         };
         let shape = &self.graph.ty(value).shape;
-        match (node.op.meaning(), &node.op) {
-            (Meaning::Map(_), op) => {
+        match (node.op.semantics(), &node.op) {
+            (Semantics::Elementwise(_), op) => {
                 if node.args.iter().any(|arg| self.graph.ty(*arg).shape != *shape) {
                     return Ok(None);
                 }
@@ -102,7 +102,7 @@ impl Rows<'_> {
                 b.loc = node.loc.clone();
                 Ok(Some(b.one(op.clone(), &args)?))
             }
-            (Meaning::Contract(dot), op) => {
+            (Semantics::DotGeneral(dot), op) => {
                 let rank = self.graph.ty(node.args[0]).rank();
                 let mut free = (0..rank).filter(|a| !dot.lhs_batch.contains(a) && !dot.lhs_contract.contains(a));
                 let Some(own) = axis.checked_sub(dot.lhs_batch.len()).and_then(|n| free.nth(n)) else {
@@ -112,7 +112,7 @@ impl Rows<'_> {
                 b.loc = node.loc.clone();
                 Ok(Some(b.one(op.clone(), &[left, self.map[&node.args[1]]])?))
             }
-            (Meaning::View(View::Broadcast(dims)), _) => {
+            (Semantics::View(View::Broadcast(dims)), _) => {
                 let from = match dims.iter().position(|d| *d == axis) {
                     None => self.map[&node.args[0]],
                     Some(own) if self.graph.ty(node.args[0]).shape[own] == shape[axis] && shape[axis] > 1 => {

@@ -26,10 +26,10 @@ pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir:
         }
         let args: Vec<Literal> = node.args.iter().filter_map(|a| values[a.0 as usize].clone()).collect();
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
-        let outs = match node.op.meaning() {
-            ir::Meaning::Inline(body) => noisy(&body, &args, ulps, rng)?,
-            ir::Meaning::View(_) | ir::Meaning::Leaf | ir::Meaning::Index(_) => interp::eval(&node.op, &args, &types)?,
-            ir::Meaning::Map(_) => {
+        let outs = match node.op.semantics() {
+            ir::Semantics::Inline(body) => noisy(&body, &args, ulps, rng)?,
+            ir::Semantics::View(_) | ir::Semantics::Constant | ir::Semantics::Index(_) => interp::eval(&node.op, &args, &types)?,
+            ir::Semantics::Elementwise(_) => {
                 interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect()
             }
             // What adds up many numbers rounds on the way: errors of its terms stand for that.

@@ -1,7 +1,7 @@
 //! Partial evaluation: what can be computed from the known inputs, what is saved, what remains.
 
 use crate::cx::Tx;
-use ir::ops::{OutFrom, Parts, RestArg, Split};
+use ir::ops::{OutputSource, SplitOp, ResidualArg, PartialEval};
 use ir::{Build, Def, Error, Graph, Loc, Op, Result, SplitGraph, Type, Value};
 use std::collections::BTreeMap;
 
@@ -70,15 +70,15 @@ impl Splitter {
             })
             .collect();
         match op.split(&mut self.known, &types, &flags)? {
-            Split::Whole => {
+            PartialEval::Atomic => {
                 let args: Vec<Value> = args.iter().map(|p| self.rest_value(*p)).collect::<Result<_>>()?;
                 Ok(self.rest.emit(op.clone(), &args)?.into_iter().map(Place::Rest).collect())
             }
-            Split::Parts(parts) => self.parts(parts, args),
+            PartialEval::Parts(parts) => self.parts(parts, args),
         }
     }
 
-    fn parts(&mut self, parts: Parts, args: &[Place]) -> Result<Vec<Place>> {
+    fn parts(&mut self, parts: SplitOp, args: &[Place]) -> Result<Vec<Place>> {
         let known_outs = match parts.known {
             Some((op, places)) => {
                 let operands: Vec<Value> = places.iter().map(|&i| self.known_value(args[i])).collect::<Result<_>>()?;
@@ -91,8 +91,8 @@ impl Splitter {
                 let mut operands = Vec::with_capacity(places.len());
                 for p in places {
                     operands.push(match p {
-                        RestArg::Arg(i) => self.rest_value(args[i])?,
-                        RestArg::Residual(k) => self.rest_value(Place::Known(known_outs[k]))?,
+                        ResidualArg::Arg(i) => self.rest_value(args[i])?,
+                        ResidualArg::Residual(k) => self.rest_value(Place::Known(known_outs[k]))?,
                     });
                 }
                 self.rest.emit(op, &operands)?.to_vec()
@@ -103,8 +103,8 @@ impl Splitter {
             .outs
             .iter()
             .map(|o| match *o {
-                OutFrom::Known(k) => Place::Known(known_outs[k]),
-                OutFrom::Rest(k) => Place::Rest(rest_outs[k]),
+                OutputSource::Known(k) => Place::Known(known_outs[k]),
+                OutputSource::Rest(k) => Place::Rest(rest_outs[k]),
             })
             .collect())
     }

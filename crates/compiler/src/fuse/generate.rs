@@ -4,7 +4,7 @@ use super::expr::{Ex, ExId, Exprs};
 use super::index::{AtomKind, Atoms, Lin, Refine, reshape};
 use ir::ops::gather::{Gather, GatherMode};
 use ir::ops::{Indexing, View};
-use ir::{Binary, Compare, DType, Graph, Meaning, Op, Scalar, Type, Value};
+use ir::{Binary, Compare, DType, Graph, Semantics, Op, Scalar, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -152,26 +152,26 @@ impl<'a> Generator<'a> {
 
     fn node(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
         let node = self.graph.node_of(v).ok_or(Fail::NotScalar)?;
-        match node.op.meaning() {
-            Meaning::Map(expr) => {
+        match node.op.semantics() {
+            Semantics::Elementwise(expr) => {
                 let mut args: SmallVec<[ExId; 3]> = SmallVec::new();
                 for &a in &node.args {
                     args.push(self.value(a, index, mask)?);
                 }
                 Ok(self.exprs.apply(&expr, &args))
             }
-            Meaning::View(view) => self.view(&view, &node.args, v, index, mask),
-            Meaning::Index(Indexing::Concat(axis)) => self.concat(axis, &node.args, index, mask),
-            Meaning::Index(Indexing::Iota(axis)) => {
+            Semantics::View(view) => self.view(&view, &node.args, v, index, mask),
+            Semantics::Index(Indexing::Concat(axis)) => self.concat(axis, &node.args, index, mask),
+            Semantics::Index(Indexing::Iota(axis)) => {
                 let i = self.exprs.index(&self.atoms, index[axis].clone());
                 Ok(self.exprs.cast(self.graph.ty(v).dtype, i))
             }
-            Meaning::Leaf => match &node.op {
+            Semantics::Constant => match &node.op {
                 Op::Const(c) => uniform(&c.0).map(|s| self.exprs.constant(s)).ok_or(Fail::NotScalar),
                 _ => Err(Fail::NotScalar),
             },
-            Meaning::Index(Indexing::Gather(g)) => self.gather(&g, &node.args, index, mask),
-            Meaning::Index(Indexing::Slice(sizes)) => {
+            Semantics::Index(Indexing::Gather(g)) => self.gather(&g, &node.args, index, mask),
+            Semantics::Index(Indexing::Slice(sizes)) => {
                 let mut inner = Index::new();
                 for (a, i) in index.iter().enumerate() {
                     let room = self.graph.ty(node.args[0]).shape[a] - sizes[a];
@@ -179,8 +179,8 @@ impl<'a> Generator<'a> {
                 }
                 self.value(node.args[0], &inner, mask)
             }
-            Meaning::Index(Indexing::Update) => self.update_slice(&node.args, index, mask),
-            Meaning::Index(Indexing::Threefry) => {
+            Semantics::Index(Indexing::Update) => self.update_slice(&node.args, index, mask),
+            Semantics::Index(Indexing::Threefry) => {
                 let second = node.outs[0] != v;
                 let mut words = [0; 4];
                 for (w, &a) in words.iter_mut().zip(&node.args) {
@@ -188,7 +188,7 @@ impl<'a> Generator<'a> {
                 }
                 Ok(super::threefry::threefry(&mut self.exprs, words)[second as usize])
             }
-            Meaning::Reduce(..) | Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Err(Fail::NotScalar),
+            Semantics::Reduce(..) | Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => Err(Fail::NotScalar),
         }
     }
 

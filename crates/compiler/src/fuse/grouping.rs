@@ -9,7 +9,7 @@ use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
 use crate::target::{Schedule, Target};
 use ir::ops::Indexing;
-use ir::{Graph, Meaning, Node, Op, Shape, Value};
+use ir::{Graph, Semantics, Node, Op, Shape, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -86,15 +86,15 @@ enum Kind {
 }
 
 fn kind(node: &Node, target: &Target) -> Kind {
-    match node.op.meaning() {
+    match node.op.semantics() {
         _ if joins_many(node, target) => Kind::Standalone,
-        Meaning::Map(_) | Meaning::View(_) | Meaning::Index(_) => Kind::Scalar,
-        Meaning::Leaf => match &node.op {
+        Semantics::Elementwise(_) | Semantics::View(_) | Semantics::Index(_) => Kind::Scalar,
+        Semantics::Constant => match &node.op {
             Op::Const(c) if uniform(&c.0).is_none() => Kind::Memory,
             _ => Kind::Scalar,
         },
-        Meaning::Reduce(..) => Kind::Reduce,
-        Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Kind::Standalone,
+        Semantics::Reduce(..) => Kind::Reduce,
+        Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => Kind::Standalone,
     }
 }
 
@@ -106,7 +106,7 @@ fn joins_many(node: &Node, target: &Target) -> bool {
 
 /// Whether a value is arithmetic on others, element by element, or a view.
 pub(crate) fn in_place(node: &Node) -> bool {
-    matches!(node.op.meaning(), Meaning::Map(_) | Meaning::View(_)) && !is_nofuse(node)
+    matches!(node.op.semantics(), Semantics::Elementwise(_) | Semantics::View(_)) && !is_nofuse(node)
 }
 
 /// Whether a value is to be stored, with nothing fused across it.
@@ -219,7 +219,7 @@ pub(crate) fn kept(
             }
             Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
             // A table is read at computed places, not computed there.
-            Kind::Scalar if matches!(node.op.meaning(), Meaning::Index(Indexing::Gather(_))) => {
+            Kind::Scalar if matches!(node.op.semantics(), Semantics::Index(Indexing::Gather(_))) => {
                 needed[node.args[0].0 as usize] = true;
             }
             Kind::Scalar if is_nofuse(node) => {
@@ -246,7 +246,7 @@ pub(crate) fn kept(
             read = all_reads(&node.args, &needed, &reads);
         }
         reads[v] = read;
-        let mut own = node.op.meaning().cost();
+        let mut own = node.op.semantics().cost();
         let mut deep = 0;
         let mut large: SmallVec<[Value; 4]> = SmallVec::new();
         let size = graph.ty(node.outs[0]).numel();
@@ -414,7 +414,7 @@ impl Grouping<'_> {
             if self.needed[a.0 as usize] {
                 out.push(a);
             } else if let Some(node) = self.graph.node_of(a) {
-                if matches!(node.op.meaning(), Meaning::Map(_)) {
+                if matches!(node.op.semantics(), Semantics::Elementwise(_)) {
                     arithmetic.push(a);
                 }
                 stack.extend(&node.args);

@@ -1,6 +1,6 @@
 //! Inlines calls, and composites that the backend does not claim.
 
-use ir::{Build, Builder, Graph, Loc, Meaning, Node, Op, Result, Type, Value, Values};
+use ir::{Build, Builder, Graph, Loc, Semantics, Node, Op, Result, Type, Value, Values};
 
 /// Which composites stay whole.
 pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
@@ -47,7 +47,7 @@ fn node_into(
         Op::Remat(_) => !remat,
         _ => false,
     };
-    if let (false, Meaning::Inline(body)) = (stays, node.op.meaning()) {
+    if let (false, Semantics::Inline(body)) = (stays, node.op.semantics()) {
         if let Op::Remat(_) = node.op {
             return Ok(body_into(b, node, &late(&body), args, claims, remat)?.into());
         }

@@ -7,7 +7,7 @@
 
 use super::inline::Claims;
 use ir::attr::Attr;
-use ir::ops::{Cast, Composite, Derivative, Dot, Meaning};
+use ir::ops::{Cast, Composite, Derivative, Dot, Semantics};
 use ir::{Binary, Build, Builder, DType, Graph, Op, Result, Shape, Type, Value, Values};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn learn(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut Known
         _ => {
             let all: Option<Vec<Value>> = args.iter().map(|v| scalar(known, v)).collect();
             if let (Some(all), false) = (all, args.is_empty())
-                && matches!(op.meaning(), Meaning::Map(_))
+                && matches!(op.semantics(), Semantics::Elementwise(_))
             {
                 let one = b.one(op.clone(), &all)?;
                 known.uniform.insert(out, one);

@@ -4,7 +4,7 @@
 //! writes memory as it lies, and is one kernel.
 
 use ir::ops::Reduce;
-use ir::{Build, Builder, Meaning, Op, Result, Shape, Value};
+use ir::{Build, Builder, Semantics, Op, Result, Shape, Value};
 use rustc_hash::FxHashMap;
 
 /// Most nodes that are looked at.
@@ -54,7 +54,7 @@ impl Look {
                 undone
             }
             Op::Broadcast(o) => self.increasing(&o.dims) && self.kept(b, args[0], known),
-            op if node.outs.len() == 1 && matches!(op.meaning(), Meaning::Map(_)) => {
+            op if node.outs.len() == 1 && matches!(op.semantics(), Semantics::Elementwise(_)) => {
                 args.iter().all(|&a| self.possible(b, a, known))
             }
             _ => false,
@@ -80,7 +80,7 @@ impl Look {
                 let others: Vec<usize> = (0..self.perm.len()).filter(|a| !r.axes.contains(a)).collect();
                 self.increasing(&others) && self.possible(b, args[0], known)
             }
-            op if matches!(op.meaning(), Meaning::Map(_)) => args.iter().all(|&a| self.kept(b, a, known)),
+            op if matches!(op.semantics(), Semantics::Elementwise(_)) => args.iter().all(|&a| self.kept(b, a, known)),
             _ => true,
         };
         known.insert((v, false), can);
@@ -121,7 +121,7 @@ impl Look {
                 let x = self.rename(b, args[0])?;
                 b.one(Reduce { kind: r.kind, axes }.into(), &[x])
             }
-            _ if matches!(op.meaning(), Meaning::Map(_)) && !args.is_empty() => {
+            _ if matches!(op.semantics(), Semantics::Elementwise(_)) && !args.is_empty() => {
                 let args: Vec<Value> = args.iter().map(|&a| self.restate(b, a)).collect::<Result<_>>()?;
                 b.one(op, &args)
             }

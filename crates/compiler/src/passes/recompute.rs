@@ -55,7 +55,7 @@ pub fn recompute(
                 && last[i] > made[i] + keep.distant
                 && graph.node_of(v).is_some_and(|node| {
                     node.outs.len() == 1
-                        && !matches!(node.op.meaning(), ir::Meaning::Reduce(..))
+                        && !matches!(node.op.semantics(), ir::Semantics::Reduce(..))
                         && leaves(graph, kept, node).iter().all(|&l| alive(l, last[i]) || small(graph, l, v))
                 })
         })

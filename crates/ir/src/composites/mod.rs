@@ -12,7 +12,7 @@ use crate::attr::Attr;
 use crate::dtype::DType;
 use crate::error::{Error, Problem, Result, TypeError};
 use crate::graph::{Graph, Loc};
-use crate::ops::{Composite, Derivative, Saves};
+use crate::ops::{Composite, Derivative, SavedForBackward};
 use crate::scalar::Scalar;
 use crate::types::Type;
 use std::sync::Arc;
@@ -157,13 +157,13 @@ pub(crate) fn batch_axes(name: &str, params: &[(String, Attr)], types: &[Type], 
 }
 
 /// What PyTorch would keep for backward.
-pub(crate) fn saves(name: &str, operands: usize) -> Saves {
+pub(crate) fn saves(name: &str, operands: usize) -> SavedForBackward {
     match family(name) {
         Some(f) => {
             let inputs: Vec<usize> = f.saves.0.iter().copied().filter(|&i| i < operands).collect();
-            Saves { outputs: f.saves.1.iter().copied().collect(), ..Saves::inputs(&inputs) }
+            SavedForBackward { outputs: f.saves.1.iter().copied().collect(), ..SavedForBackward::inputs(&inputs) }
         }
-        None => Saves::nothing(),
+        None => SavedForBackward::nothing(),
     }
 }
 

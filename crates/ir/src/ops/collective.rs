@@ -256,10 +256,10 @@ impl Rules for Collective {
         Ok(vec![(cx.one(self.with(kind), x)?, true)])
     }
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         match self.kind {
-            Max | Min => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) },
-            _ => Saves::nothing(),
+            Max | Min => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) },
+            _ => SavedForBackward::nothing(),
         }
     }
 
@@ -271,10 +271,10 @@ impl Rules for Collective {
         }
     }
 
-    fn meaning(&self) -> Meaning {
+    fn semantics(&self) -> Semantics {
         match self.kind {
-            Vary => Meaning::Map(Expr::Arg(0)),
-            _ => Meaning::Library,
+            Vary => Semantics::Elementwise(Expr::Arg(0)),
+            _ => Semantics::Opaque,
         }
     }
 

@@ -219,7 +219,7 @@ impl Rules for Composite {
         Ok(cx.emit(op.into(), x)?.into_iter().zip(outs).collect())
     }
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         composites::saves(&self.name, self.body.inputs().len())
     }
 
@@ -227,8 +227,8 @@ impl Rules for Composite {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Inline(self.body.clone())
+    fn semantics(&self) -> Semantics {
+        Semantics::Inline(self.body.clone())
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Composite>> {
@@ -465,16 +465,16 @@ impl Rules for CustomLinear {
         Ok(cx.emit(op.into(), &args)?.into_iter().map(|v| (v, true)).collect())
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Inline(Arc::new(self.as_graph()))
+    fn semantics(&self) -> Semantics {
+        Semantics::Inline(Arc::new(self.as_graph()))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<CustomLinear>> {

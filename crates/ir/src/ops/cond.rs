@@ -168,9 +168,9 @@ impl Rules for Cond {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         if !known[0] {
-            return Ok(Split::Whole);
+            return Ok(PartialEval::Atomic);
         }
         let splits = self.each(|b| cx.split_of(b, &known[1..]))?;
         let n = splits[0].known_outs.len();
@@ -196,13 +196,13 @@ impl Rules for Cond {
         let now = divided.iter().map(|d| d.now(&slots)).collect::<Result<Vec<_>>>()?;
         let later = divided.iter().map(|d| d.later(&kept, &slots, &unknown_types)).collect::<Result<Vec<_>>>()?;
         let n_early = n - late.len();
-        let rest_args: Vec<RestArg> = std::iter::once(RestArg::Arg(0))
-            .chain(kept.iter().map(|(k, _)| RestArg::Arg(known_args[k + 1])))
-            .chain((0..slots.types.len()).map(|s| RestArg::Residual(n_early + s)))
-            .chain(unknown_args.iter().map(|&i| RestArg::Arg(i)))
+        let rest_args: Vec<ResidualArg> = std::iter::once(ResidualArg::Arg(0))
+            .chain(kept.iter().map(|(k, _)| ResidualArg::Arg(known_args[k + 1])))
+            .chain((0..slots.types.len()).map(|s| ResidualArg::Residual(n_early + s)))
+            .chain(unknown_args.iter().map(|&i| ResidualArg::Arg(i)))
             .collect();
         let stores = n_early + slots.types.len() > 0;
-        Ok(Split::Parts(Parts {
+        Ok(PartialEval::Parts(SplitOp {
             known: stores.then(|| (Cond::new(now).into(), known_args)),
             rest: (!late.is_empty()).then(|| (Cond::new(later).into(), rest_args)),
             outs: control::outs_from(&early),
@@ -280,16 +280,16 @@ impl Rules for Cond {
         Ok(chosen.unwrap_or_default().into_iter().map(|v| (v, true)).collect())
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

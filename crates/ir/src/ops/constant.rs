@@ -49,8 +49,8 @@ impl Rules for Const {
 
     leaf_rules!();
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Leaf
+    fn semantics(&self) -> Semantics {
+        Semantics::Constant
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Const>> {
@@ -89,8 +89,8 @@ impl Rules for Iota {
 
     leaf_rules!();
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Index(Indexing::Iota(self.axis))
+    fn semantics(&self) -> Semantics {
+        Semantics::Index(Indexing::Iota(self.axis))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

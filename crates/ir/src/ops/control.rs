@@ -87,14 +87,14 @@ pub(crate) fn batch_body(
 }
 
 /// Where outputs come from when each half gives its own in order.
-pub(crate) fn outs_from(known: &[bool]) -> Vec<OutFrom> {
+pub(crate) fn outs_from(known: &[bool]) -> Vec<OutputSource> {
     let (mut k, mut u) = (0, 0);
     let place = |&is_known: &bool| {
         let slot = if is_known { &mut k } else { &mut u };
         *slot += 1;
         match is_known {
-            true => OutFrom::Known(*slot - 1),
-            false => OutFrom::Rest(*slot - 1),
+            true => OutputSource::Known(*slot - 1),
+            false => OutputSource::Rest(*slot - 1),
         }
     };
     known.iter().map(place).collect()
@@ -138,18 +138,18 @@ impl Rules for Call {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<Split> {
+    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let s: SplitGraph = cx.split_of(&self.body, known)?;
         let known_args = known_places(known, true);
         let n_known = s.known_outs.iter().filter(|k| **k).count();
-        let mut rest_args: Vec<RestArg> = (0..s.residuals)
+        let mut rest_args: Vec<ResidualArg> = (0..s.residuals)
             .map(|r| match s.forwarded[r] {
-                Some(f) => RestArg::Arg(known_args[f]),
-                None => RestArg::Residual(n_known + r),
+                Some(f) => ResidualArg::Arg(known_args[f]),
+                None => ResidualArg::Residual(n_known + r),
             })
             .collect();
-        rest_args.extend(known_places(known, false).into_iter().map(RestArg::Arg));
-        Ok(Split::Parts(Parts {
+        rest_args.extend(known_places(known, false).into_iter().map(ResidualArg::Arg));
+        Ok(PartialEval::Parts(SplitOp {
             known: Some((Call::new(s.known).into(), known_args)),
             rest: (n_known < s.known_outs.len()).then(|| (Call::new(s.rest).into(), rest_args)),
             outs: outs_from(&s.known_outs),
@@ -164,16 +164,16 @@ impl Rules for Call {
         batch_body(&self.body, cx, x, batched, size, |g| Call::new(g).into())
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Inline(self.body.clone())
+    fn semantics(&self) -> Semantics {
+        Semantics::Inline(self.body.clone())
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Call>> {

@@ -218,16 +218,16 @@ impl Rules for Conv {
         Ok(vec![(y, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::bilinear(&[0, 1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::bilinear(&[0, 1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Narrow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -109,11 +109,11 @@ impl Rules for Cumulative {
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         match self.kind {
-            ReduceKind::Prod => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) },
+            ReduceKind::Prod => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) },
             // PyTorch keeps the indices of the extrema, a result of its own.
-            _ => Saves::nothing(),
+            _ => SavedForBackward::nothing(),
         }
     }
 
@@ -121,8 +121,8 @@ impl Rules for Cumulative {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -242,16 +242,16 @@ impl Rules for Dot {
         Ok(vec![(cx.move_axis(v, at, 0)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::bilinear(&[0, 1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::bilinear(&[0, 1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Narrow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Contract(self.clone())
+    fn semantics(&self) -> Semantics {
+        Semantics::DotGeneral(self.clone())
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Dot>> {

@@ -127,16 +127,16 @@ impl Rules for DynamicSlice {
         Ok(vec![(cx.one(DynamicSlice { sizes }.into(), &args)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Index(Indexing::Slice(self.sizes.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::Index(Indexing::Slice(self.sizes.clone()))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
@@ -220,16 +220,16 @@ impl Rules for DynamicUpdateSlice {
         Ok(vec![(cx.one(DynamicUpdateSlice.into(), &args)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Index(Indexing::Update)
+    fn semantics(&self) -> Semantics {
+        Semantics::Index(Indexing::Update)
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

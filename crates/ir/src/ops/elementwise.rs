@@ -83,13 +83,13 @@ impl Rules for Unary {
 
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         use Unary::*;
         match self {
-            Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => Saves::nothing(),
-            Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => Saves::outputs(&[0]),
+            Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => SavedForBackward::nothing(),
+            Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => SavedForBackward::outputs(&[0]),
             Abs | Log | Log2 | Log10 | Log1p | Sin | Cos | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh
-            | Erf | Erfc | Lgamma | Digamma => Saves::inputs(&[0]),
+            | Erf | Erfc | Lgamma | Digamma => SavedForBackward::inputs(&[0]),
         }
     }
 
@@ -103,8 +103,8 @@ impl Rules for Unary {
         }
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Unary(*self, Expr::arg(0)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Unary(*self, Expr::arg(0)))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Unary>> {
@@ -258,14 +258,14 @@ impl Rules for Binary {
 
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         use Binary::*;
         match self {
-            Mul => Saves::bilinear(&[0, 1]),
-            Div => Saves { when: When::Quotient, ..Saves::inputs(&[0, 1]) },
-            Rem | Max | Min | Atan2 | Zeta => Saves::inputs(&[0, 1]),
-            Pow => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0, 1]) },
-            Add | Sub | And | Or | Xor | Shl | Shr => Saves::nothing(),
+            Mul => SavedForBackward::bilinear(&[0, 1]),
+            Div => SavedForBackward { when: When::Quotient, ..SavedForBackward::inputs(&[0, 1]) },
+            Rem | Max | Min | Atan2 | Zeta => SavedForBackward::inputs(&[0, 1]),
+            Pow => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0, 1]) },
+            Add | Sub | And | Or | Xor | Shl | Shr => SavedForBackward::nothing(),
         }
     }
 
@@ -277,8 +277,8 @@ impl Rules for Binary {
         }
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Binary(*self, Expr::arg(0), Expr::arg(1)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Binary(*self, Expr::arg(0), Expr::arg(1)))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Binary>> {
@@ -397,16 +397,16 @@ impl Rules for Compare {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Compare(*self, Expr::arg(0), Expr::arg(1)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Compare(*self, Expr::arg(0), Expr::arg(1)))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Compare>> {
@@ -457,16 +457,16 @@ impl Rules for Select {
 
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[0])
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Select(Expr::arg(0), Expr::arg(1), Expr::arg(2)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Select(Expr::arg(0), Expr::arg(1), Expr::arg(2)))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Select>> {
@@ -522,17 +522,17 @@ impl Rules for Clamp {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0, 1, 2])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[0, 1, 2])
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
+    fn semantics(&self) -> Semantics {
         let low = Expr::Binary(Binary::Max, Expr::arg(0), Expr::arg(1));
-        Meaning::Map(Expr::Binary(Binary::Min, Box::new(low), Expr::arg(2)))
+        Semantics::Elementwise(Expr::Binary(Binary::Min, Box::new(low), Expr::arg(2)))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Clamp>> {
@@ -582,16 +582,16 @@ impl Rules for Fma {
 
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0, 1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[0, 1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Fma(Expr::arg(0), Expr::arg(1), Expr::arg(2)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Fma(Expr::arg(0), Expr::arg(1), Expr::arg(2)))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Fma>> {
@@ -636,16 +636,16 @@ impl Rules for Cast {
 
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Cast(self.0, Expr::arg(0)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Cast(self.0, Expr::arg(0)))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Cast>> {
@@ -690,16 +690,16 @@ impl Rules for Quantize {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[0])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Quantize(self.0, Expr::arg(0)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Quantize(self.0, Expr::arg(0)))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Quantize>> {
@@ -737,16 +737,16 @@ impl Rules for Bitcast {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Bitcast(self.0, Expr::arg(0)))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Bitcast(self.0, Expr::arg(0)))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Bitcast>> {
@@ -773,16 +773,16 @@ impl Rules for StopGradient {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Arg(0))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Arg(0))
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<StopGradient>> {

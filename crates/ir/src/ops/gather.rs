@@ -137,16 +137,16 @@ impl Rules for Gather {
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Index(Indexing::Gather(self.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::Index(Indexing::Gather(self.clone()))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

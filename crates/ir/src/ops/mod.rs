@@ -53,27 +53,27 @@ impl Arg {
 
 /// How an op divides when only some operands are known.
 #[derive(Clone, Debug)]
-pub enum Split {
+pub enum PartialEval {
     /// It doesn't: with all operands known it runs in the known part, else whole in the rest.
-    Whole,
+    Atomic,
     /// Into two ops.
-    Parts(Parts),
+    Parts(SplitOp),
 }
 
 /// The two halves of a divided op.
 #[derive(Clone, Debug)]
-pub struct Parts {
+pub struct SplitOp {
     /// Runs now, on these operands (all known).
     pub known: Option<(Op, Vec<usize>)>,
     /// Runs later.
-    pub rest: Option<(Op, Vec<RestArg>)>,
+    pub rest: Option<(Op, Vec<ResidualArg>)>,
     /// Where each output of the undivided op comes from.
-    pub outs: Vec<OutFrom>,
+    pub outs: Vec<OutputSource>,
 }
 
 /// An operand of the later half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestArg {
+pub enum ResidualArg {
     /// The n-th operand of the undivided op.
     Arg(usize),
     /// The n-th output of the known half.
@@ -82,7 +82,7 @@ pub enum RestArg {
 
 /// Which half gives an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutFrom {
+pub enum OutputSource {
     /// The n-th output of the known half.
     Known(usize),
     /// The n-th output of the later half.
@@ -91,7 +91,7 @@ pub enum OutFrom {
 
 /// What PyTorch would keep for this op's backward: positions of operands and results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Saves {
+pub struct SavedForBackward {
     /// Operands kept.
     pub inputs: SmallVec<[usize; 4]>,
     /// Results kept.
@@ -114,47 +114,47 @@ pub enum When {
     Again,
 }
 
-impl Saves {
+impl SavedForBackward {
     /// Nothing is kept.
-    pub fn nothing() -> Saves {
-        Saves::default()
+    pub fn nothing() -> SavedForBackward {
+        SavedForBackward::default()
     }
 
     /// These operands are kept.
-    pub fn inputs(inputs: &[usize]) -> Saves {
-        Saves { inputs: SmallVec::from_slice(inputs), ..Saves::default() }
+    pub fn inputs(inputs: &[usize]) -> SavedForBackward {
+        SavedForBackward { inputs: SmallVec::from_slice(inputs), ..SavedForBackward::default() }
     }
 
     /// These operands are kept, by an op that is linear in each: one for the gradients of the others.
-    pub fn bilinear(inputs: &[usize]) -> Saves {
-        Saves { when: When::Bilinear, ..Saves::inputs(inputs) }
+    pub fn bilinear(inputs: &[usize]) -> SavedForBackward {
+        SavedForBackward { when: When::Bilinear, ..SavedForBackward::inputs(inputs) }
     }
 
     /// These results are kept.
-    pub fn outputs(outputs: &[usize]) -> Saves {
-        Saves { outputs: SmallVec::from_slice(outputs), ..Saves::default() }
+    pub fn outputs(outputs: &[usize]) -> SavedForBackward {
+        SavedForBackward { outputs: SmallVec::from_slice(outputs), ..SavedForBackward::default() }
     }
 }
 
 /// What an op computes, as data for the interpreter and the compiler.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Meaning {
+pub enum Semantics {
     /// Every element of the result is this expression of the operands' elements at the same place.
-    Map(Expr),
+    Elementwise(Expr),
     /// A reduction over axes.
     Reduce(ReduceKind, Shape),
     /// A rearrangement of the first operand's elements.
     View(View),
     /// A tensor contraction.
-    Contract(Dot),
+    DotGeneral(Dot),
     /// A constant.
-    Leaf,
+    Constant,
     /// Every element is found by its index: read at a place that is computed, or made of the index itself.
     Index(Indexing),
     /// A named function of its operands, given by this graph.
     Inline(Arc<Graph>),
     /// An op that the interpreter and each backend implement as such.
-    Library,
+    Opaque,
 }
 
 /// How an element is found by its index.
@@ -174,17 +174,17 @@ pub enum Indexing {
     Threefry,
 }
 
-impl Meaning {
+impl Semantics {
     /// A rough count of machine operations for an element that is computed where it is used; 1 for what is not.
     pub fn cost(&self) -> u32 {
         match self {
-            Meaning::Map(e) => e.cost(),
-            Meaning::Leaf => 0,
-            Meaning::Index(Indexing::Threefry) => 120,
-            Meaning::Index(
+            Semantics::Elementwise(e) => e.cost(),
+            Semantics::Constant => 0,
+            Semantics::Index(Indexing::Threefry) => 120,
+            Semantics::Index(
                 Indexing::Iota(_) | Indexing::Concat(_) | Indexing::Gather(_) | Indexing::Slice(_) | Indexing::Update,
             ) => 1,
-            Meaning::View(_) | Meaning::Reduce(..) | Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => 1,
+            Semantics::View(_) | Semantics::Reduce(..) | Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => 1,
         }
     }
 }
@@ -260,7 +260,7 @@ pub trait Rules {
     }
 
     /// Partial evaluation: what can be computed from the known operands, what is saved, what remains.
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split>;
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval>;
 
     /// Cotangents of the linear operands (`None` for known ones), given those of the results.
     fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents>;
@@ -269,13 +269,13 @@ pub trait Rules {
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>>;
 
     /// What PyTorch would keep for backward.
-    fn saves(&self) -> Saves;
+    fn saves(&self) -> SavedForBackward;
 
     /// Its part in mixed precision.
     fn precision(&self) -> Precision;
 
     /// What it computes.
-    fn meaning(&self) -> Meaning;
+    fn semantics(&self) -> Semantics;
 
     /// The results for concrete operands, for ops whose meaning is `Library` or `Index`: the reference that backends are compared
     /// with. Other ops are evaluated from their meaning.
@@ -553,7 +553,7 @@ impl Op {
     }
 
     /// [`Rules::split`].
-    pub fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+    pub fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         rule!(self, op => op.split(cx, args, known))
     }
 
@@ -568,7 +568,7 @@ impl Op {
     }
 
     /// [`Rules::saves`].
-    pub fn saves(&self) -> Saves {
+    pub fn saves(&self) -> SavedForBackward {
         rule!(self, op => op.saves())
     }
 
@@ -578,8 +578,8 @@ impl Op {
     }
 
     /// [`Rules::meaning`].
-    pub fn meaning(&self) -> Meaning {
-        rule!(self, op => op.meaning())
+    pub fn semantics(&self) -> Semantics {
+        rule!(self, op => op.semantics())
     }
 
     /// [`Rules::eval`].

@@ -56,16 +56,16 @@ impl Rules for Name {
         batch_map(self.clone().into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Map(Expr::Arg(0))
+    fn semantics(&self) -> Semantics {
+        Semantics::Elementwise(Expr::Arg(0))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Name>> {

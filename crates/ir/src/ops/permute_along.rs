@@ -77,16 +77,16 @@ impl Rules for TakeAlong {
         batch_map(wide.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
@@ -158,16 +158,16 @@ impl Rules for PutAlong {
         batch_map(wide.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -186,16 +186,16 @@ impl Rules for RaggedDot {
         Ok(vec![(cx.one(wide.into(), &args)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::bilinear(&[0, 1, 2])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::bilinear(&[0, 1, 2])
     }
 
     fn precision(&self) -> Precision {
         Precision::Narrow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

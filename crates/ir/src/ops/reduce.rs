@@ -121,11 +121,11 @@ impl Rules for Reduce {
         Ok(vec![(cx.one(Reduce { kind: self.kind, axes }.into(), x)?, true)])
     }
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         match self.kind {
-            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => Saves::nothing(),
+            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => SavedForBackward::nothing(),
             ReduceKind::Prod | ReduceKind::Max | ReduceKind::Min => {
-                Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) }
+                SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
             }
         }
     }
@@ -134,8 +134,8 @@ impl Rules for Reduce {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Reduce(self.kind, self.axes.clone())
+    fn semantics(&self) -> Semantics {
+        Semantics::Reduce(self.kind, self.axes.clone())
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Reduce>> {

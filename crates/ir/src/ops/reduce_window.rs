@@ -110,10 +110,10 @@ impl Rules for ReduceWindow {
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         match self.kind {
-            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => Saves::nothing(),
-            _ => Saves::inputs(&[0]),
+            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => SavedForBackward::nothing(),
+            _ => SavedForBackward::inputs(&[0]),
         }
     }
 
@@ -121,8 +121,8 @@ impl Rules for ReduceWindow {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -123,7 +123,7 @@ impl Rules for Remat {
 
     /// Now: the known outputs, and the kept values. Later: the body again from the operands, but with the kept values
     /// in place of what computed them.
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let mut body = Graph::new();
         let ins: Vec<Value> = args.iter().map(|t| body.input(t.clone())).collect();
         let outs = without_calls(&self.body, &mut body, &ins)?;
@@ -152,17 +152,17 @@ impl Rules for Remat {
         let mut now_outs = s.known.outputs()[..n_known].to_vec();
         for (i, _) in used.iter().enumerate().filter(|(_, u)| **u) {
             rest_args.push(if i < given.len() {
-                RestArg::Arg(known_args[i])
+                ResidualArg::Arg(known_args[i])
             } else if let Some(&v) = kept.get(i - given.len()) {
                 now_outs.push(v);
-                RestArg::Residual(now_outs.len() - 1)
+                ResidualArg::Residual(now_outs.len() - 1)
             } else {
-                RestArg::Arg(unknown_args[i - given.len() - kept.len()])
+                ResidualArg::Arg(unknown_args[i - given.len() - kept.len()])
             });
         }
         let gives = !now_outs.is_empty();
         now.set_outputs(now_outs);
-        Ok(Split::Parts(Parts {
+        Ok(PartialEval::Parts(SplitOp {
             known: gives.then(|| (self.again(now.without_dead_nodes()), known_args)),
             rest: (n_known < s.known_outs.len()).then(|| (self.again(later), rest_args)),
             outs: outs_from(&s.known_outs),
@@ -203,16 +203,16 @@ impl Rules for Remat {
         batch_body(&self.body, cx, x, batched, size, |g| self.again(g))
     }
 
-    fn saves(&self) -> Saves {
-        Saves { when: When::Again, ..Saves::nothing() }
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward { when: When::Again, ..SavedForBackward::nothing() }
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Inline(self.body.clone())
+    fn semantics(&self) -> Semantics {
+        Semantics::Inline(self.body.clone())
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Remat>> {

@@ -402,10 +402,10 @@ impl Rules for Scan {
         Ok(Some(b.finish(&outs)))
     }
 
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let first = self.first();
         if self.bounded && !known[0] {
-            return Ok(Split::Whole);
+            return Ok(PartialEval::Atomic);
         }
         let (nc, nk) = (self.consts, self.carries);
         let mut known_in: Vec<bool> = known[first..].to_vec();
@@ -469,20 +469,20 @@ impl Rules for Scan {
         let mut rest_order = Vec::new();
         let mut rest_args = Vec::new();
         if self.bounded {
-            rest_args.push(RestArg::Arg(0));
+            rest_args.push(ResidualArg::Arg(0));
         }
         let mut consts = 0;
         for (r, f) in from.iter().enumerate() {
             if let From::Const(i) = f {
                 rest_order.push(r);
-                rest_args.push(RestArg::Arg(i + first));
+                rest_args.push(ResidualArg::Arg(i + first));
                 consts += 1;
             }
         }
         for (u, &i) in unknown.iter().enumerate() {
             if i < nc {
                 rest_order.push(split.residuals + u);
-                rest_args.push(RestArg::Arg(i + first));
+                rest_args.push(ResidualArg::Arg(i + first));
                 consts += 1;
             }
         }
@@ -490,7 +490,7 @@ impl Rules for Scan {
         for (u, &i) in unknown.iter().enumerate() {
             if (nc..nc + nk).contains(&i) {
                 rest_order.push(split.residuals + u);
-                rest_args.push(RestArg::Arg(i + first));
+                rest_args.push(ResidualArg::Arg(i + first));
                 carries += 1;
             }
         }
@@ -499,18 +499,18 @@ impl Rules for Scan {
                 From::Const(_) => {}
                 From::Xs(i) => {
                     rest_order.push(r);
-                    rest_args.push(RestArg::Arg(i + first));
+                    rest_args.push(ResidualArg::Arg(i + first));
                 }
                 From::Stacked(k) => {
                     rest_order.push(r);
-                    rest_args.push(RestArg::Residual(*k));
+                    rest_args.push(ResidualArg::Residual(*k));
                 }
             }
         }
         for (u, &i) in unknown.iter().enumerate() {
             if i >= nc + nk {
                 rest_order.push(split.residuals + u);
-                rest_args.push(RestArg::Arg(i + first));
+                rest_args.push(ResidualArg::Arg(i + first));
             }
         }
         let unknown_outs: Vec<usize> = (0..split.known_outs.len()).filter(|&i| !split.known_outs[i]).collect();
@@ -520,12 +520,12 @@ impl Rules for Scan {
         let rest_scan = self.with_body(consts, carries, rest_body);
         let outs = (0..split.known_outs.len())
             .map(|i| match known_out_index[i] {
-                Some(k) => OutFrom::Known(k),
-                None => OutFrom::Rest(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not")),
+                Some(k) => OutputSource::Known(k),
+                None => OutputSource::Rest(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not")),
             })
             .collect();
         debug_assert!(n_known_outs <= known_outs.len());
-        Ok(Split::Parts(Parts {
+        Ok(PartialEval::Parts(SplitOp {
             known: Some((known_scan.into(), known_args)),
             rest: (!unknown_outs.is_empty()).then(|| (rest_scan.into(), rest_args)),
             outs,
@@ -663,16 +663,16 @@ impl Rules for Scan {
         Ok(out)
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -278,10 +278,10 @@ impl Rules for Scatter {
         Ok(vec![(cx.one(wide.into(), &[operand, x[1], updates])?, true)])
     }
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         match self.kind {
-            ScatterKind::Set | ScatterKind::Add => Saves::inputs(&[1]),
-            _ => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0, 1, 2]) },
+            ScatterKind::Set | ScatterKind::Add => SavedForBackward::inputs(&[1]),
+            _ => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0, 1, 2]) },
         }
     }
 
@@ -289,8 +289,8 @@ impl Rules for Scatter {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

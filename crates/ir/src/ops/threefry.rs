@@ -55,16 +55,16 @@ impl Rules for Threefry2x32 {
         batch_map(Threefry2x32.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Index(Indexing::Threefry)
+    fn semantics(&self) -> Semantics {
+        Semantics::Index(Indexing::Threefry)
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

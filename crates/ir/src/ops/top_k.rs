@@ -54,16 +54,16 @@ impl Rules for TopK {
         Ok(cx.emit(wide.into(), x)?.into_iter().map(|v| (v, true)).collect())
     }
 
-    fn saves(&self) -> Saves {
-        Saves::outputs(&[1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::outputs(&[1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -80,8 +80,8 @@ impl Rules for Reshape {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::View(View::Reshape)
+    fn semantics(&self) -> Semantics {
+        Semantics::View(View::Reshape)
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Reshape>> {
@@ -143,8 +143,8 @@ impl Rules for Permute {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::View(View::Permute(self.perm.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::View(View::Permute(self.perm.clone()))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Permute>> {
@@ -223,8 +223,8 @@ impl Rules for Broadcast {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::View(View::Broadcast(self.dims.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::View(View::Broadcast(self.dims.clone()))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Broadcast>> {
@@ -307,8 +307,8 @@ impl Rules for Slice {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::View(View::Slice(self.start.clone(), self.stride.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::View(View::Slice(self.start.clone(), self.stride.clone()))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Slice>> {
@@ -448,8 +448,8 @@ impl Rules for Pad {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::View(View::Pad(self.low.clone(), self.interior.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::View(View::Pad(self.low.clone(), self.interior.clone()))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Pad>> {
@@ -501,8 +501,8 @@ impl Rules for Flip {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::View(View::Flip(self.axes.clone()))
+    fn semantics(&self) -> Semantics {
+        Semantics::View(View::Flip(self.axes.clone()))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Flip>> {
@@ -596,8 +596,8 @@ impl Rules for Concat {
         Precision::Follow
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Index(Indexing::Concat(self.axis))
+    fn semantics(&self) -> Semantics {
+        Semantics::Index(Indexing::Concat(self.axis))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

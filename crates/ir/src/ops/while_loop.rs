@@ -145,7 +145,7 @@ impl Rules for While {
 
     /// The known half is the loop over the carries that depend on known values alone, if those decide how long it runs.
     /// The later half is the whole loop again: what it would need from each iteration can't be stored.
-    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<Split> {
+    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let mut carry = known[nc + nb..].to_vec();
         let body = loop {
@@ -162,7 +162,7 @@ impl Rules for While {
         let decided = (self.cond_flags(known, &carry).iter().zip(&used)).all(|(k, u)| *k || !u);
         let kept: Vec<usize> = marked(&carry).collect();
         if !decided || kept.is_empty() {
-            return Ok(Split::Whole);
+            return Ok(PartialEval::Atomic);
         }
         let at = |i: usize| body.known_outs[..i].iter().filter(|k| **k).count();
         let ins: Vec<usize> = (0..body.known.inputs().len()).collect();
@@ -174,14 +174,14 @@ impl Rules for While {
         let count = |flags: &[bool]| flags.iter().filter(|k| **k).count();
         let half = While::new(count(&known[..nc]), count(&known[nc..nc + nb]), known_cond, known_body);
         let known_args: Vec<usize> = marked(&known[..nc + nb]).chain(kept.iter().map(|i| nc + nb + i)).collect();
-        let rest = (kept.len() < nk).then(|| (self.clone().into(), (0..known.len()).map(RestArg::Arg).collect()));
+        let rest = (kept.len() < nk).then(|| (self.clone().into(), (0..known.len()).map(ResidualArg::Arg).collect()));
         let outs = (0..nk)
             .map(|i| match kept.iter().position(|&k| k == i) {
-                Some(k) => OutFrom::Known(k),
-                None => OutFrom::Rest(i),
+                Some(k) => OutputSource::Known(k),
+                None => OutputSource::Rest(i),
             })
             .collect();
-        Ok(Split::Parts(Parts { known: Some((half.into(), known_args)), rest, outs }))
+        Ok(PartialEval::Parts(SplitOp { known: Some((half.into(), known_args)), rest, outs }))
     }
 
     fn transpose(&self, _: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
@@ -221,16 +221,16 @@ impl Rules for While {
         Ok(cx.emit(op.into(), &args)?.into_iter().zip(carry).collect())
     }
 
-    fn saves(&self) -> Saves {
-        Saves::nothing()
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::nothing()
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -134,16 +134,16 @@ impl Rules for WindowGather {
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[0])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
@@ -205,16 +205,16 @@ impl Rules for WindowScatter {
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
 
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::inputs(&[0])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

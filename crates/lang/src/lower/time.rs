@@ -15,7 +15,7 @@ use super::{Lowerer, fail};
 use crate::ast::{BinaryOp, DimExpr, Expr, ExprKind, IndexItem, TypeExpr, TypeKind};
 use crate::diagnostic::Code;
 use crate::span::Span;
-use ir::ops::{Meaning, Op, RaggedMode, View};
+use ir::ops::{Semantics, Op, RaggedMode, View};
 use ir::{Graph, Loc, Type, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -348,8 +348,8 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
     if let Some((mixed, _)) = args.iter().find(|(kind, _)| matches!(kind, Kind::Mixed(_))) {
         return Some(vec![mixed.clone(); outs.len()]);
     }
-    let meaning = op.meaning();
-    if let Meaning::Inline(body) = &meaning {
+    let meaning = op.semantics();
+    if let Semantics::Inline(body) = &meaning {
         let mut kinds = vec![None; body.num_values()];
         for (&input, (kind, _)) in body.inputs().iter().zip(args) {
             kinds[input.0 as usize] = Some(kind.clone());
@@ -387,21 +387,21 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
     let first_only = matches!(&args[0].0, Kind::Rows(..)) && args[1..].iter().all(|(k, _)| matches!(k, Kind::Fixed(_)));
     let less = |gone: &[usize]| axis - gone.iter().filter(|&&g| g < axis).count();
     match (&meaning, op) {
-        (Meaning::Map(_), _) => {
+        (Semantics::Elementwise(_), _) => {
             if same(axis) {
                 at(axis)
             } else {
                 None
             }
         }
-        (Meaning::Reduce(_, axes), _) => {
+        (Semantics::Reduce(_, axes), _) => {
             if axes.contains(&axis) {
                 None
             } else {
                 at(less(axes))
             }
         }
-        (Meaning::View(view), _) if first_only => {
+        (Semantics::View(view), _) if first_only => {
             let whole = |to: usize| out.shape.get(to) == Some(&ty.shape[axis]);
             let to = match view {
                 View::Reshape => place_of(axis, ty, out)?,
@@ -414,7 +414,7 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
             };
             if whole(to) { at(to) } else { None }
         }
-        (Meaning::Contract(dot), _) => {
+        (Semantics::DotGeneral(dot), _) => {
             let sides = [(&dot.lhs_batch, &dot.lhs_contract), (&dot.rhs_batch, &dot.rhs_contract)];
             let place = |side: usize, axis: usize| -> Option<usize> {
                 let (batch, contract) = sides[side];
@@ -513,24 +513,24 @@ fn place_of(axis: usize, from: &Type, to: &Type) -> Option<usize> {
 }
 
 /// Along which axes all elements of a fixed result are equal.
-fn uniform(op: &Op, meaning: &Meaning, args: &[(Kind, &Type)], out: &Type) -> Vec<bool> {
+fn uniform(op: &Op, meaning: &Semantics, args: &[(Kind, &Type)], out: &Type) -> Vec<bool> {
     let of = |i: usize| match args.get(i) {
         Some((Kind::Fixed(axes), ty)) => (axes.as_slice(), ty.shape.as_slice()),
         _ => (&[][..], &[][..]),
     };
     let none = vec![false; out.rank()];
     match (meaning, op) {
-        (Meaning::Leaf, Op::Iota(iota)) => (0..out.rank()).map(|axis| axis != iota.axis).collect(),
-        (Meaning::Map(_), _) => (0..out.rank())
+        (Semantics::Constant, Op::Iota(iota)) => (0..out.rank()).map(|axis| axis != iota.axis).collect(),
+        (Semantics::Elementwise(_), _) => (0..out.rank())
             .map(|axis| (0..args.len()).all(|i| of(i).1.is_empty() || of(i).0.get(axis) == Some(&true)))
             .collect(),
-        (Meaning::View(View::Broadcast(dims)), _) => {
+        (Semantics::View(View::Broadcast(dims)), _) => {
             let (axes, shape) = of(0);
             let stays = |axis: usize| dims.iter().position(|&d| d == axis);
             (0..out.rank()).map(|axis| stays(axis).is_none_or(|from| axes[from] || shape[from] == 1)).collect()
         }
-        (Meaning::View(View::Permute(perm)), _) => perm.iter().map(|&from| of(0).0[from]).collect(),
-        (Meaning::View(View::Reshape), _) => {
+        (Semantics::View(View::Permute(perm)), _) => perm.iter().map(|&from| of(0).0[from]).collect(),
+        (Semantics::View(View::Reshape), _) => {
             let (axes, shape) = of(0);
             let from = Type::new(out.dtype, shape);
             let mut found = none;
@@ -541,7 +541,7 @@ fn uniform(op: &Op, meaning: &Meaning, args: &[(Kind, &Type)], out: &Type) -> Ve
             }
             found
         }
-        (Meaning::View(View::Slice(..) | View::Flip(_)), _) => of(0).0.to_vec(),
+        (Semantics::View(View::Slice(..) | View::Flip(_)), _) => of(0).0.to_vec(),
         _ => none,
     }
 }

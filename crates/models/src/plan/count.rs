@@ -1,7 +1,7 @@
 //! What a graph costs, counted from its ops: multiplications, memory that products read and write, what ranks send.
 
 use ir::ops::{Op, RaggedMode};
-use ir::{Graph, Meaning, MeshAxis, Type, Value};
+use ir::{Graph, Semantics, MeshAxis, Type, Value};
 use std::collections::BTreeMap;
 
 /// What running a graph once takes of a rank.
@@ -81,7 +81,7 @@ pub fn count(graph: &Graph) -> Counts {
                 }
             }
             op => {
-                if let Meaning::Inline(body) = op.meaning() {
+                if let Semantics::Inline(body) = op.semantics() {
                     all.add(&count(&body), 1.0);
                 }
             }

@@ -4,17 +4,17 @@ use super::writer::{V, Writer};
 use super::{NO_COUNTERPART, refused};
 use crate::error::Result;
 use ir::ops::{Indexing, View};
-use ir::{Expr, Meaning, Op, Type};
+use ir::{Expr, Semantics, Op, Type};
 
 impl Writer {
     pub(super) fn by_meaning(&mut self, op: &Op, args: &[V], types: &[Type]) -> Result<Vec<V>> {
         let out = types.first().cloned().unwrap_or_else(|| Type::scalar(ir::DType::F32));
-        let one = match op.meaning() {
-            Meaning::Map(e) => self.expression(&e, args, &out)?,
-            Meaning::Reduce(kind, axes) => self.reduce(kind, &args[0], &axes),
-            Meaning::View(view) => self.view(&view, args, &out),
-            Meaning::Contract(d) => self.dot(&d, &args[0], &args[1], &out),
-            Meaning::Index(index) => match index {
+        let one = match op.semantics() {
+            Semantics::Elementwise(e) => self.expression(&e, args, &out)?,
+            Semantics::Reduce(kind, axes) => self.reduce(kind, &args[0], &axes),
+            Semantics::View(view) => self.view(&view, args, &out),
+            Semantics::DotGeneral(d) => self.dot(&d, &args[0], &args[1], &out),
+            Semantics::Index(index) => match index {
                 Indexing::Iota(axis) => self.iota(out.dtype, &out.shape, axis),
                 Indexing::Concat(axis) => self.concat(args, axis),
                 Indexing::Gather(g) => self.gather(&g, &args[0], &args[1], &out)?,
@@ -22,8 +22,8 @@ impl Writer {
                 Indexing::Update => self.dynamic_update(&args[0], &args[1], &args[2..]),
                 Indexing::Threefry => return Ok(self.threefry(args)),
             },
-            Meaning::Inline(body) => return self.graph(&body, args),
-            Meaning::Leaf | Meaning::Library => return Err(refused(op.name(), NO_COUNTERPART)),
+            Semantics::Inline(body) => return self.graph(&body, args),
+            Semantics::Constant | Semantics::Opaque => return Err(refused(op.name(), NO_COUNTERPART)),
         };
         Ok(vec![one])
     }

@@ -18,7 +18,7 @@ use crate::proto::{
     ValueInfo,
 };
 use crate::tensor;
-use ir::{Graph, Literal, Meaning, Node, Op, Type};
+use ir::{Graph, Literal, Semantics, Node, Op, Type};
 use prost::Message;
 use std::collections::BTreeMap;
 use writer::{V, Writer};
@@ -125,7 +125,7 @@ impl Writer {
         // Numbers of 8 bits are computed with in f32, which holds each of them.
         let small = |t: &Type| t.dtype.is_float() && t.dtype.size() == 1;
         let converts = matches!(node.op, Op::Cast(_) | Op::Quantize(_) | Op::Const(_) | Op::Bitcast(_));
-        if !converts && node.op.meaning().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
+        if !converts && node.op.semantics().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
             let wide = |t: &Type| if small(t) { t.with_dtype(ir::DType::F32) } else { t.clone() };
             let lifted: Vec<V> = args.iter().map(|a| self.cast(a, wide(&a.ty).dtype)).collect();
             let outs: Vec<Type> = types.iter().map(wide).collect();
@@ -199,9 +199,9 @@ trait Plain {
     fn is_plain(&self) -> bool;
 }
 
-impl Plain for Meaning {
+impl Plain for Semantics {
     /// Whether the op has no body that would be written with types of its own.
     fn is_plain(&self) -> bool {
-        !matches!(self, Meaning::Inline(_))
+        !matches!(self, Semantics::Inline(_))
     }
 }

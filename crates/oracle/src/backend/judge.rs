@@ -27,8 +27,8 @@ pub fn has_types(backend: &dyn Backend, graph: &Graph) -> bool {
                     Op::While(w) => has_types(backend, &w.cond) && has_types(backend, &w.body),
                     Op::Cond(c) => c.branches.iter().all(|b| has_types(backend, b)),
                     Op::Remat(r) => has_types(backend, &r.body),
-                    op => match op.meaning() {
-                        ir::Meaning::Inline(body) => has_types(backend, &body),
+                    op => match op.semantics() {
+                        ir::Semantics::Inline(body) => has_types(backend, &body),
                         _ => true,
                     },
                 }

@@ -9,7 +9,7 @@
 use super::Partitioner;
 use super::layout::{Cut, Placed, used};
 use ir::ops::ReduceKind;
-use ir::{Binary, Build, Graph, Meaning, MeshAxis, Op, Result, Type, Unary, Value};
+use ir::{Binary, Build, Graph, Semantics, MeshAxis, Op, Result, Type, Unary, Value};
 
 /// A rank's own rows of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +134,6 @@ fn row_by_row<'t>(op: &Op, at: usize, mut types: impl Iterator<Item = &'t Type>)
         // A number for all, or what lies along other axes.
         Op::Broadcast(b) => b.dims.iter().enumerate().all(|(i, &d)| d != at || i == at),
         Op::Composite(c) => within(&c.body),
-        op => matches!(op.meaning(), Meaning::Map(_)),
+        op => matches!(op.semantics(), Semantics::Elementwise(_)),
     }
 }

@@ -8,7 +8,7 @@ use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
     ReduceKind, Remat, Reshape, Scan, Slice,
 };
-use ir::{AxisSet, Build, Graph, Meaning, Op, Result, Shape, Type, Value};
+use ir::{AxisSet, Build, Graph, Semantics, Op, Result, Shape, Type, Value};
 use std::sync::Arc;
 
 impl Partitioner<'_> {
@@ -55,8 +55,8 @@ impl Partitioner<'_> {
             Op::Remat(r) => self.body(&r.body, args, |g| Remat::with(g, r.policy.clone()).into()),
             Op::Composite(c) => self.composite(c, args),
             Op::Name(n) if marks::is_mark(&n.name) => self.marked(&n.name, &args[0]).map(|x| vec![x]),
-            _ => match op.meaning() {
-                Meaning::Map(_) | Meaning::Index(Indexing::Threefry) => self.keeping(op, args, types, |_| true),
+            _ => match op.semantics() {
+                Semantics::Elementwise(_) | Semantics::Index(Indexing::Threefry) => self.keeping(op, args, types, |_| true),
                 _ => self.on_whole(op, args, types),
             },
         }

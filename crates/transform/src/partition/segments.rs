@@ -2,7 +2,7 @@
 //! them. Each of such segments is cut by itself, so that a rank has its part of all.
 
 use ir::ops::{Call, Composite, Remat, Scan};
-use ir::{Graph, Meaning, Op, Value};
+use ir::{Graph, Semantics, Op, Value};
 use std::collections::BTreeSet;
 
 /// The segments of an axis of an input, as the graph slices it; none if it does not.
@@ -69,7 +69,7 @@ fn trace(graph: &Graph, inputs: &[Option<usize>], bounds: &mut BTreeSet<usize>) 
                     vec![None]
                 }
             }
-            op if matches!(op.meaning(), Meaning::Map(_)) => {
+            op if matches!(op.semantics(), Semantics::Elementwise(_)) => {
                 vec![of.iter().flatten().next().copied(); node.outs.len()]
             }
             _ => vec![None; node.outs.len()],

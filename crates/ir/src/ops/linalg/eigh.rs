@@ -47,16 +47,16 @@ impl Rules for Eigh {
     never_linear!();
     batch_leading!();
 
-    fn saves(&self) -> Saves {
-        Saves::outputs(&[0, 1])
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward::outputs(&[0, 1])
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

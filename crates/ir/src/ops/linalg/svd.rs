@@ -110,10 +110,10 @@ impl Rules for Svd {
     never_linear!();
     batch_leading!();
 
-    fn saves(&self) -> Saves {
+    fn saves(&self) -> SavedForBackward {
         match self.vectors {
-            true => Saves::outputs(&[0, 1, 2]),
-            false => Saves::inputs(&[0]),
+            true => SavedForBackward::outputs(&[0, 1, 2]),
+            false => SavedForBackward::inputs(&[0]),
         }
     }
 
@@ -121,8 +121,8 @@ impl Rules for Svd {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

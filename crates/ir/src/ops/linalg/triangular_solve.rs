@@ -75,16 +75,16 @@ impl Rules for TriangularSolve {
 
     batch_leading!();
 
-    fn saves(&self) -> Saves {
-        Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) }
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning::Library
+    fn semantics(&self) -> Semantics {
+        Semantics::Opaque
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

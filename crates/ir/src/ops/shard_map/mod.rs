@@ -158,7 +158,7 @@ impl Rules for ShardMap {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<Split> {
+    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let s: SplitGraph = cx.split_of(&self.body, known)?;
         let known_args = known_places(known, true);
         let n_known = s.known_outs.iter().filter(|k| **k).count();
@@ -175,12 +175,12 @@ impl Rules for ShardMap {
             let at = n_known + r;
             let ty = s.rest.ty(s.rest.inputs()[r]).clone();
             if let Some(f) = s.forwarded[r] {
-                rest_args.push(RestArg::Arg(known_args[f]));
+                rest_args.push(ResidualArg::Arg(known_args[f]));
                 rest_specs.push(self.ins[known_args[f]].clone());
                 given.push(later.graph.input(ty));
                 now_specs.push(self.residual_spec(now_sets[at]));
             } else {
-                rest_args.push(RestArg::Residual(at));
+                rest_args.push(ResidualArg::Residual(at));
                 let spec = self.residual_spec(now_sets[at]);
                 rest_specs.push(spec.clone());
                 now_specs.push(spec);
@@ -204,7 +204,7 @@ impl Rules for ShardMap {
         }
         now.set_outputs(now_outs);
         for i in known_places(known, false) {
-            rest_args.push(RestArg::Arg(i));
+            rest_args.push(ResidualArg::Arg(i));
             rest_specs.push(self.ins[i].clone());
             given.push(later.graph.input(self.body.ty(self.body.inputs()[i]).clone()));
         }
@@ -212,7 +212,7 @@ impl Rules for ShardMap {
         let later = later.finish(&outs);
         let late_specs: Vec<Spec> = known_places(&s.known_outs, false).iter().map(|&o| self.outs[o].clone()).collect();
         let known_specs: Vec<Spec> = known_args.iter().map(|&i| self.ins[i].clone()).collect();
-        Ok(Split::Parts(Parts {
+        Ok(PartialEval::Parts(SplitOp {
             known: Some((self.again(known_specs, now_specs, now)?, known_args)),
             rest: match n_known < s.known_outs.len() {
                 true => Some((self.again(rest_specs, late_specs, later)?, rest_args)),
@@ -252,19 +252,19 @@ impl Rules for ShardMap {
         Ok(results.into_iter().zip(outs).collect())
     }
 
-    fn saves(&self) -> Saves {
-        Saves { when: When::Again, ..Saves::nothing() }
+    fn saves(&self) -> SavedForBackward {
+        SavedForBackward { when: When::Again, ..SavedForBackward::nothing() }
     }
 
     fn precision(&self) -> Precision {
         Precision::Wide
     }
 
-    fn meaning(&self) -> Meaning {
+    fn semantics(&self) -> Semantics {
         match unroll::unroll(self) {
-            Ok(graph) => Meaning::Inline(Arc::new(graph)),
+            Ok(graph) => Semantics::Inline(Arc::new(graph)),
             // A body that `infer` accepted can be written out.
-            Err(_) => Meaning::Library,
+            Err(_) => Semantics::Opaque,
         }
     }
 

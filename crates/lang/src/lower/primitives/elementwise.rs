@@ -96,7 +96,7 @@ fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lower
             l.vocabulary = Some(l.vocabulary.map_or(rows, |old| old.min(rows)));
         }
         match l.b.graph.node_of(origin) {
-            Some(node) if matches!(node.op.meaning(), ir::Meaning::View(_)) || matches!(node.op, ir::Op::Cast(_)) => {
+            Some(node) if matches!(node.op.semantics(), ir::Semantics::View(_)) || matches!(node.op, ir::Op::Cast(_)) => {
                 origin = node.args[0];
             }
             _ => return Ok(()),
