@@ -19,8 +19,8 @@ macro_rules! leaf_rules {
             Ok(vec![(cx.one(self.clone().into(), x)?, false)])
         }
 
-        fn saves(&self) -> Saves {
-            Saves::nothing()
+        fn saves(&self) -> SavedForBackward {
+            SavedForBackward::nothing()
         }
 
         fn precision(&self) -> Precision {

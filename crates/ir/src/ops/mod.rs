@@ -324,8 +324,8 @@ pub(crate) fn not_linear<T>(op: &impl Rules) -> Result<T> {
 /// The usual `split`: all or nothing.
 macro_rules! split_whole {
     () => {
-        fn split(&self, _: &mut dyn Cx, _: &[Type], _: &[bool]) -> Result<Split> {
-            Ok(Split::Whole)
+        fn split(&self, _: &mut dyn Cx, _: &[Type], _: &[bool]) -> Result<PartialEval> {
+            Ok(PartialEval::Atomic)
         }
     };
 }

@@ -4,8 +4,8 @@ use super::*;
 
 macro_rules! saves_nothing {
     () => {
-        fn saves(&self) -> Saves {
-            Saves::nothing()
+        fn saves(&self) -> SavedForBackward {
+            SavedForBackward::nothing()
         }
     };
 }
