@@ -6,7 +6,7 @@ use compiler::{Backend, Result};
 use cpu::Cpu;
 use ir::composites::{activation, norm, softmax};
 use ir::ops::{Cumulative, ReduceKind, Scan, Sort, TopK};
-use ir::{Build, Builder, DType, Graph, Type, Unary};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary};
 use std::collections::BTreeMap;
 
 const F: DType = DType::F32;
@@ -201,7 +201,7 @@ fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> 
     let options = lang::lower::Options {
         dtype: DType::BF16,
         decode: Some(CACHED.0),
-        written_backward: false,
+        custom_backward: false,
         ..lang::lower::Options::default()
     };
     let lowered = architecture.lower_with(batch, 1, &options).map_err(broken)?;

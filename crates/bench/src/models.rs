@@ -5,8 +5,8 @@ use ir::composites::rope::{Pairs, Rope, rope};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::ops::window::Windows;
 use ir::ops::{Dot, Name, ReduceKind, Remat, RematPolicy};
-use ir::{Build, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
-use transform::{Delay, Few, FewBits, Rounding};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
+use transform::{DelayedScaling, LowPrecision, FewBits, Rounding};
 
 const F: DType = DType::F32;
 
@@ -222,8 +222,8 @@ pub(crate) fn train_step(c: &Config) -> Graph {
         let n = shapes.len();
         let mut states = Vec::new();
         if c.fp8 {
-            let delay = Some(Delay { history: 16, interval: 1 });
-            let [forward, backward] = [Few::E4M3, Few::E5M2].map(|few| Rounding { delay, ..Rounding::new(few) });
+            let delay = Some(DelayedScaling { history: 16, interval: 1 });
+            let [forward, backward] = [LowPrecision::E4M3, LowPrecision::E5M2].map(|few| Rounding { delay, ..Rounding::new(few) });
             f = transform::few_bits(&f, &FewBits::new(forward).backward(backward))?;
             let stateful = transform::with_state(&f, None)?;
             (f, states) = (stateful.graph, stateful.states);

@@ -153,6 +153,6 @@ pub unsafe extern "C" fn loom_program_run(
         // SAFETY: the caller's promise.
         let mut arena = unsafe { HostBuffer::from_raw(arena, arena_bytes, Arc::new(())) };
         let steps = p.exe.program().steps.len();
-        Ok(p.exe.run_in(&mut bindings, &mut arena, 0..steps)?)
+        Ok(p.exe.run_with_arena(&mut bindings, &mut arena, 0..steps)?)
     })
 }

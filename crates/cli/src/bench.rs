@@ -6,8 +6,8 @@ use crate::device::Machine;
 use crate::output::outln;
 use crate::run::usage;
 use compiler::{Backend, Bindings, Options};
-use ir::{Build, Builder, DType};
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use ir::{GraphBuilder, Builder, DType};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Architecture, Model, Random};
 use std::time::{Duration, Instant};
 
@@ -69,8 +69,8 @@ fn model(dtype: DType) -> Result<Model, Usage> {
 fn training(cpu: &dyn Backend, dtype: DType) -> models::Result<f64> {
     let model = model(dtype).map_err(|Usage(text)| models::Error::Input(text))?;
     let sizes = StepSizes { rows: 4, seq: 256, accumulate: 1 };
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
-    let mut trainer = Trainer::new(model, None, sizes, adam, &How::default(), cpu)?;
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+    let mut trainer = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), cpu)?;
     let mut random = Random::new(1, 1);
     let mut ids = || (0..4 * 256).map(|_| random.below(1024) as i32).collect::<Vec<i32>>();
     let batch = Batch { ids: ids(), labels: ids() };

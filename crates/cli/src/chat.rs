@@ -5,7 +5,7 @@ use crate::command::Usage;
 use crate::device::Machine;
 use crate::output::{errln, out, outln};
 use crate::run::{Choosing, Source, load, usage};
-use models::{ChatTemplate, History, SlotSizes, Slots, Tokenizer};
+use models::{ChatTemplate, History, BatchOptions, BatchEngine, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
     let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
     let template = ChatTemplate::of_dir(dir).map_err(usage)?;
     let ends = models::end_ids(dir, Some(&tokenizer)).map_err(usage)?;
-    let sizes = SlotSizes { rows: 2, context: args.context, ..SlotSizes::default() };
-    let mut slots = Slots::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
+    let sizes = BatchOptions { rows: 2, context: args.context, ..BatchOptions::default() };
+    let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
     if !template.is_own() {
         errln!("note: the model brings no chat template; a plain one is used");
     }
@@ -98,13 +98,13 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
             continue;
         }
         // What was said before is known from the turn before.
-        slots.begin(&ids, 0).map_err(usage)?;
+        slots.start_prefill(&ids, 0).map_err(usage)?;
         let mut logits = loop {
-            if let Some(logits) = slots.advance().map_err(usage)? {
+            if let Some(logits) = slots.prefill_chunk().map_err(usage)? {
                 break logits;
             }
         };
-        slots.join().map_err(usage)?;
+        slots.admit().map_err(usage)?;
         let mut history = History::of(&ids);
         let mut stream = tokenizer.stream();
         let mut answer = String::new();
@@ -124,7 +124,7 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
             }
             logits = slots.step(&[id]).map_err(usage)?.0;
         }
-        slots.leave(0).map_err(usage)?;
+        slots.evict(0).map_err(usage)?;
         let rest = stream.rest().map_err(usage)?;
         outln!("{rest}");
         answer += &rest;

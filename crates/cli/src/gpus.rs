@@ -29,7 +29,7 @@ fn nccl(comm: &Comm) -> Result<Option<Arc<Nccl>>, String> {
             })
             .map_err(|e| e.to_string()),
     };
-    if comm.any(found.is_err()).map_err(|e| e.to_string())? {
+    if comm.all_reduce_any(found.is_err()).map_err(|e| e.to_string())? {
         if comm.rank() == 0 {
             let why = found.err().unwrap_or_else(|| "another rank has no NCCL".into());
             errln!("loom: GPUs talk through their hosts: {why}");

@@ -12,7 +12,7 @@ use crate::import::{self, Open, Source};
 use crate::output::{out, outln};
 use crate::run::usage;
 use compiler::loops::Kernel;
-use compiler::program::{Step, Trip};
+use compiler::program::{Step, TripCount};
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::{Graph, Literal, Type};
@@ -289,7 +289,7 @@ fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
             Step::Kernel { kernel, .. } => list.push(kernel),
             Step::Matmul { epilogue: Some(e), .. } => list.push(&e.kernel),
             Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip {
                     kernels(test, list);
                 }
                 kernels(&l.body, list);

@@ -6,7 +6,7 @@ use crate::device::Machine;
 use crate::output::outln;
 use crate::run::usage;
 use ir::DType;
-use models::train::{Part, Texts, write_stories};
+use models::train::{Part, TextDataset, write_stories};
 use models::{Model, Scheme, Tokenizer};
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub(crate) fn ids(data: Option<&str>, most: usize, tokenizer: &Tokenizer) -> Res
         None => write_stories(UNSEEN, most.saturating_mul(8).max(1 << 16)),
         Some(path) => {
             let mut all = String::new();
-            let texts = Texts::open(Path::new(path)).map_err(usage)?;
+            let texts = TextDataset::open(Path::new(path)).map_err(usage)?;
             texts
                 .documents(|part| {
                     if let Part::Text(text) = part {

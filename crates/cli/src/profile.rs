@@ -1,7 +1,7 @@
 //! How long what `@profile` names takes, and the bytes it writes: the program is run on made-up operands.
 
 use crate::command::Usage;
-use compiler::program::{Slot, Step};
+use compiler::program::{BufferRef, Step};
 use compiler::{Backend, Bindings};
 use ir::{Graph, Literal, Scalar};
 use lang::lower::Lowered;
@@ -84,8 +84,8 @@ fn outputs(step: &Step) -> Vec<usize> {
         step.places(&mut |place, written| {
             if written {
                 match place.slot {
-                    Slot::Fixed(id) => found.push(id.0 as usize),
-                    Slot::Alternating(_, a, b) => found.extend([a.0 as usize, b.0 as usize]),
+                    BufferRef::Fixed(id) => found.push(id.0 as usize),
+                    BufferRef::DoubleBuffered(_, a, b) => found.extend([a.0 as usize, b.0 as usize]),
                 }
             }
         });

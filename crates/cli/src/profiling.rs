@@ -6,7 +6,7 @@
 use crate::Outcome;
 use crate::command::{self, Asked, Usage};
 use crate::output::errln;
-use compiler::{Backend, Bindings, DeviceBuffer, Executable, Fence, Program, Runs, Timing};
+use compiler::{Backend, Bindings, DeviceBuffer, Executable, Fence, Program, OpPlacement, Timing};
 use ir::ops::Composite;
 use ir::{Op, Type};
 use serde_json::{Value as Json, json};
@@ -199,32 +199,32 @@ impl Backend for Watched {
         self.inner.target()
     }
 
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
-        self.inner.claims(composite, args)
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
+        self.inner.supports_composite(composite, args)
     }
 
     fn alloc(&self, bytes: usize) -> compiler::Result<Arc<dyn DeviceBuffer>> {
         self.inner.alloc(bytes)
     }
 
-    fn alloc_together(&self, bytes: &[usize]) -> compiler::Result<Vec<Arc<dyn DeviceBuffer>>> {
-        self.inner.alloc_together(bytes)
+    fn alloc_group(&self, bytes: &[usize]) -> compiler::Result<Vec<Arc<dyn DeviceBuffer>>> {
+        self.inner.alloc_group(bytes)
     }
 
     fn load(&self, program: Program) -> compiler::Result<Arc<dyn Executable>> {
         self.note(|| self.inner.load(program))
     }
 
-    fn load_general(&self, program: Program) -> compiler::Result<Arc<dyn Executable>> {
-        self.note(|| self.inner.load_general(program))
+    fn load_shape_generic(&self, program: Program) -> compiler::Result<Arc<dyn Executable>> {
+        self.note(|| self.inner.load_shape_generic(program))
     }
 
-    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        self.inner.runs(op, args)
+    fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
+        self.inner.placement(op, args)
     }
 
-    fn overwrites(&self, op: &Op) -> bool {
-        self.inner.overwrites(op)
+    fn supports_in_place(&self, op: &Op) -> bool {
+        self.inner.supports_in_place(op)
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> compiler::Result<()> {
@@ -259,14 +259,14 @@ impl Executable for WatchedProgram {
         self.inner.arena_bytes()
     }
 
-    fn run_in(
+    fn run_with_arena(
         &self,
         bindings: &mut Bindings,
         arena: &mut dyn DeviceBuffer,
         steps: Range<usize>,
     ) -> compiler::Result<()> {
         let at = self.recorder.started.elapsed();
-        self.inner.run_in(bindings, arena, steps)?;
+        self.inner.run_with_arena(bindings, arena, steps)?;
         self.recorder.ran(self.number, at, &[]);
         Ok(())
     }

@@ -62,7 +62,7 @@ impl Watch {
         for path in &finished.files {
             outln!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
         }
-        if matches!(settings.objective, models::train::Aim::Classify { .. }) {
+        if matches!(settings.objective, models::train::Objective::Classify { .. }) {
             outln!("look at {out}/index.html, or try it: {loom} classify {out} --text TEXT");
         } else if settings.lora.is_none() && settings.ia3.is_none() {
             outln!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);

@@ -6,14 +6,14 @@ use crate::gpus;
 use compiler::Backend;
 use cpu::Cpu;
 use dist::Comm;
-use dist::launch::Place;
+use dist::launch::ProcessInfo;
 use ir::Mesh;
 use std::sync::Arc;
 
 /// The ranks that this process is one of, if it was launched as one.
 pub(crate) fn join(mesh: &str) -> Result<Option<Arc<Comm>>, Usage> {
     let wrong = |e: &dyn std::fmt::Display| Usage(e.to_string());
-    let place = Place::from_env().map_err(|e| wrong(&e))?;
+    let place = ProcessInfo::from_env().map_err(|e| wrong(&e))?;
     let given = Mesh::parse(mesh).map_err(|e| wrong(&e))?;
     let Some(place) = place else {
         return match given.ranks() {
@@ -39,7 +39,7 @@ pub(crate) fn join(mesh: &str) -> Result<Option<Arc<Comm>>, Usage> {
 
 /// The mesh that a file's `topology:` names, if this process is one of several; experts share the ranks of `dp` (§7.6.0).
 pub(crate) fn topology(file: &str) -> Result<String, Usage> {
-    if Place::from_env().map_err(|e| Usage(e.to_string()))?.is_none() {
+    if ProcessInfo::from_env().map_err(|e| Usage(e.to_string()))?.is_none() {
         return Ok(String::new());
     }
     let program = crate::run::load_program(file)?;

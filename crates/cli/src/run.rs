@@ -11,8 +11,8 @@ use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
 use models::{
-    Adapter, Beams, ChatTemplate, Constrainer, Model, NamedTensor, Sampling, Scheme, SlotSizes, Slots, Together,
-    Tokenizer, Writing,
+    Adapter, Beams, ChatTemplate, Constrainer, Model, NamedTensor, Sampling, Scheme, BatchOptions, BatchEngine, BatchGenerateOptions,
+    Tokenizer, GenerateOptions,
 };
 use serde_json::Value as Json;
 use std::io::Write;
@@ -357,7 +357,7 @@ pub(crate) fn eval(args: &Eval) -> Result<Outcome, Usage> {
     }
     tensors.extend(found.gradients);
     if args.probes {
-        for probed in model.probe(&ids, labels, &*backend).map_err(usage)? {
+        for probed in model.capture(&ids, labels, &*backend).map_err(usage)? {
             let name = format!("probe.{}.{}", probed.path, probed.capture);
             tensors.push(NamedTensor { name, ..probed.value });
         }
@@ -421,7 +421,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         _ => return Err(Usage("one prompt at a time: `--prompt` or `--ids`, once".into())),
     };
     let model = load(&args.source)?.stored().map_err(usage)?;
-    if model.answers() {
+    if model.is_encoder_decoder() {
         return answer(args, model);
     }
     let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
@@ -479,14 +479,14 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         }
         true
     };
-    let writing = Writing {
+    let writing = GenerateOptions {
         sampling: Some(sampling),
         constraint,
-        ends: &ends,
+        eos_ids: &ends,
         draft: draft.as_ref().map(|draft| (draft, args.guesses)),
         ranks: ranks.clone(),
     };
-    let found = model.write(&prompt, most, &writing, &*backend, &mut heard);
+    let found = model.generate_with_options(&prompt, most, &writing, &*backend, &mut heard);
     if let (Some(comm), Err(e)) = (&ranks, &found) {
         comm.abort(&e.to_string());
     }
@@ -506,7 +506,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     let rest = found.ids.len().saturating_sub(1) as f64 / found.rest.as_secs_f64().max(1e-9);
     let (first, prompt) = (found.first.as_secs_f64(), found.prompt.as_secs_f64());
     if found.ids.len() > 1 {
-        let guessed = match found.guessed {
+        let guessed = match found.draft_accepted {
             (_, 0) => String::new(),
             (right, all) => format!(", {right} of {all} guesses right"),
         };
@@ -551,11 +551,11 @@ fn answer(args: &Generate, model: Model) -> Result<Outcome, Usage> {
     };
     let longest = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(1).max(1);
     let most = args.max_new.unwrap_or(if tokenizer.is_some() { 256 } else { 32 }.min(longest));
-    let writing = Writing {
+    let writing = GenerateOptions {
         sampling: Some(args.choosing.sampling(false)?),
         constraint: constraint(args, tokenizer.as_ref())?,
-        ends: &ends,
-        ..Writing::default()
+        eos_ids: &ends,
+        ..GenerateOptions::default()
     };
     let backend = args.machine.open()?;
     let mut stream = tokenizer.as_ref().filter(|_| !args.json).map(Tokenizer::stream);
@@ -619,8 +619,8 @@ fn search(
                 .into(),
         ));
     }
-    let sizes = SlotSizes { rows: beams.max(2), context: prompt.len() + most, prefixes: 0, ..SlotSizes::default() };
-    let mut slots = Slots::new(Arc::new(model), &[], sizes, backend).map_err(usage)?;
+    let sizes = BatchOptions { rows: beams.max(2), context: prompt.len() + most, prefix_cache_bytes: 0, ..BatchOptions::default() };
+    let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, backend).map_err(usage)?;
     let wanted = Beams { count: beams, most, length_penalty: 1.0, ends: ends.clone() };
     let found = slots.search(prompt, &wanted).map_err(usage)?;
     let Some(best) = found.first() else { return Err(Usage("nothing was found".into())) };
@@ -678,10 +678,10 @@ fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
     let most = args.max_new.unwrap_or(256);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let rows = args.slots.min(prompts.len()).max(2);
-    let sizes = SlotSizes { rows, context: longest + most, ..SlotSizes::default() };
+    let sizes = BatchOptions { rows, context: longest + most, ..BatchOptions::default() };
     let ends = models::end_ids(args.source.dir(), Some(&tokenizer)).map_err(usage)?;
-    let mut slots = Slots::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
-    let wanted = Together { most, sampling, ends };
+    let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
+    let wanted = BatchGenerateOptions { most, sampling, ends };
     let mut texts: Vec<Option<String>> = vec![None; prompts.len()];
     let (mut tokens, started) = (0, std::time::Instant::now());
     let mut done = |index: usize, ids: &[i32]| {
@@ -690,7 +690,7 @@ fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
         texts[index] = Some(shown.to_string());
         Ok(())
     };
-    slots.generate_all(&prompts, &wanted, &mut done).map_err(usage)?;
+    slots.generate_batch(&prompts, &wanted, &mut done).map_err(usage)?;
     let all: Vec<String> = texts.into_iter().flatten().collect();
     match &args.out {
         Some(out) => models::files::write(Path::new(out), (all.join("\n") + "\n").as_bytes()).map_err(usage)?,

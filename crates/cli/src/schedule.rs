@@ -1,21 +1,21 @@
 //! The Schedule IR as JSON (§9.7.2): steps in order, the buffers they read and write, and where those lie.
 
 use compiler::Program;
-use compiler::program::{Class, Place, Slot, Step, Trip};
+use compiler::program::{BufferKind, BufferSlice, BufferRef, Step, TripCount};
 use lang::lower::Lowered;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 /// A program as data.
 pub(crate) fn json(name: &str, lowered: &Lowered, program: &Program) -> Json {
-    let kind = |class: &Class| match class {
-        Class::Input(i) if *i < lowered.params.len() => ("weight", Some(lowered.params[*i].path.clone())),
-        Class::Input(i) => ("input", lowered.inputs.get(i - lowered.params.len()).cloned()),
-        Class::Output(i) => ("output", lowered.outputs.get(*i).cloned()),
-        Class::Constant(_) => ("constant", None),
-        Class::Activation => ("activation", None),
+    let kind = |class: &BufferKind| match class {
+        BufferKind::Input(i) if *i < lowered.params.len() => ("weight", Some(lowered.params[*i].path.clone())),
+        BufferKind::Input(i) => ("input", lowered.inputs.get(i - lowered.params.len()).cloned()),
+        BufferKind::Output(i) => ("output", lowered.outputs.get(*i).cloned()),
+        BufferKind::Constant(_) => ("constant", None),
+        BufferKind::Activation => ("activation", None),
     };
-    let arena = |b: &compiler::program::Buffer| b.class == Class::Activation;
+    let arena = |b: &compiler::program::Buffer| b.class == BufferKind::Activation;
     let overlap = |a: &compiler::program::Buffer, b: &compiler::program::Buffer| {
         a.offset < b.offset + b.ty.bytes() && b.offset < a.offset + a.ty.bytes()
     };
@@ -59,9 +59,9 @@ fn steps(list: &[Step]) -> Vec<Json> {
                 Step::Zero { .. } => ("zero".to_string(), None),
                 Step::Loop(l) => {
                     let often = match &l.trip {
-                        Trip::Exact(n) => n.to_string(),
-                        Trip::Bounded { bound, .. } => format!("at most {bound}"),
-                        Trip::While { .. } => "while".to_string(),
+                        TripCount::Exact(n) => n.to_string(),
+                        TripCount::Bounded { bound, .. } => format!("at most {bound}"),
+                        TripCount::While { .. } => "while".to_string(),
                     };
                     (format!("loop {often}"), Some(steps(&l.body)))
                 }
@@ -81,10 +81,10 @@ fn steps(list: &[Step]) -> Vec<Json> {
         .collect()
 }
 
-fn reference(place: &Place) -> Json {
+fn reference(place: &BufferSlice) -> Json {
     let id = match place.slot {
-        Slot::Fixed(id) => json!(id.0),
-        Slot::Alternating(_, a, b) => json!([a.0, b.0]),
+        BufferRef::Fixed(id) => json!(id.0),
+        BufferRef::DoubleBuffered(_, a, b) => json!([a.0, b.0]),
     };
     json!({ "buffer": id, "offset": place.offset })
 }
@@ -95,7 +95,7 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
     let touched: Vec<(BTreeSet<usize>, BTreeSet<usize>)> = program.steps.iter().map(touched).collect();
     // Forward is what its results need; of the rest, what no gradient of a result goes into is computed again.
     let mut needed: BTreeSet<usize> = BTreeSet::new();
-    let mut wanted: BTreeSet<usize> = ids(program, |class| matches!(class, Class::Output(i) if *i < results));
+    let mut wanted: BTreeSet<usize> = ids(program, |class| matches!(class, BufferKind::Output(i) if *i < results));
     for (step, (reads, writes)) in touched.iter().enumerate().rev() {
         if writes.iter().any(|id| wanted.contains(id)) {
             needed.insert(step);
@@ -103,7 +103,7 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
         }
     }
     let given = lowered.graph.inputs().len();
-    let mut gradients: BTreeSet<usize> = ids(program, |class| matches!(class, Class::Input(i) if *i >= given));
+    let mut gradients: BTreeSet<usize> = ids(program, |class| matches!(class, BufferKind::Input(i) if *i >= given));
     let mut passes = Vec::new();
     for (step, (reads, writes)) in touched.iter().enumerate() {
         let tainted = reads.iter().any(|id| gradients.contains(id));
@@ -116,17 +116,17 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
             gradients.extend(writes);
         }
     }
-    let name = |class: &Class| match class {
-        Class::Input(i) if *i < params => ("weight", Some(lowered.params[*i].path.clone())),
-        Class::Input(i) if *i < given => ("input", lowered.inputs.get(i - params).cloned()),
-        Class::Input(i) => ("gradient", lowered.outputs.get(i - given).map(|name| format!("d_{name}"))),
-        Class::Output(i) if *i < results => ("output", lowered.outputs.get(*i).cloned()),
-        Class::Output(i) => {
+    let name = |class: &BufferKind| match class {
+        BufferKind::Input(i) if *i < params => ("weight", Some(lowered.params[*i].path.clone())),
+        BufferKind::Input(i) if *i < given => ("input", lowered.inputs.get(i - params).cloned()),
+        BufferKind::Input(i) => ("gradient", lowered.outputs.get(i - given).map(|name| format!("d_{name}"))),
+        BufferKind::Output(i) if *i < results => ("output", lowered.outputs.get(*i).cloned()),
+        BufferKind::Output(i) => {
             let trained = lowered.params.iter().filter(|param| param.trainable).nth(i - results);
             ("gradient", trained.map(|param| format!("d_{}", param.path)))
         }
-        Class::Constant(_) => ("constant", None),
-        Class::Activation => ("activation", None),
+        BufferKind::Constant(_) => ("constant", None),
+        BufferKind::Activation => ("activation", None),
     };
     let buffers = program.buffers.iter().enumerate().map(|(id, buffer)| {
         let (kind, name) = name(&buffer.class);
@@ -134,7 +134,7 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
         json!({
             "id": id, "name": name, "kind": kind, "dtype": buffer.ty.dtype.to_string(),
             "shape": buffer.ty.shape.to_vec(), "size_bytes": buffer.ty.bytes(),
-            "offset": (buffer.class == Class::Activation).then_some(buffer.offset),
+            "offset": (buffer.class == BufferKind::Activation).then_some(buffer.offset),
             "lifetime_start": buffer.live.map(|live| live.0), "lifetime_end": buffer.live.map(|live| live.1),
         })
     });
@@ -171,7 +171,7 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
     let (made, read) = (of("forward"), of("rest"));
     let mut total = 0;
     let mut fields = Vec::new();
-    for &id in made.intersection(&read).filter(|id| program.buffers[**id].class == Class::Activation) {
+    for &id in made.intersection(&read).filter(|id| program.buffers[**id].class == BufferKind::Activation) {
         let buffer = &program.buffers[id];
         let size = buffer.ty.bytes();
         fields.push(json!({
@@ -190,7 +190,7 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
     })
 }
 
-fn ids(program: &Program, wanted: impl Fn(&Class) -> bool) -> BTreeSet<usize> {
+fn ids(program: &Program, wanted: impl Fn(&BufferKind) -> bool) -> BTreeSet<usize> {
     let all = program.buffers.iter().enumerate();
     all.filter(|(_, buffer)| wanted(&buffer.class)).map(|(id, _)| id).collect()
 }
@@ -198,23 +198,23 @@ fn ids(program: &Program, wanted: impl Fn(&Class) -> bool) -> BTreeSet<usize> {
 /// The buffers that a step reads, and those that it writes; what is inside of it included.
 fn touched(step: &Step) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let (mut reads, mut writes) = (BTreeSet::new(), BTreeSet::new());
-    let mut visit = |place: &Place, written: bool| {
+    let mut visit = |place: &BufferSlice, written: bool| {
         let list = if written { &mut writes } else { &mut reads };
         match place.slot {
-            Slot::Fixed(id) => {
+            BufferRef::Fixed(id) => {
                 list.insert(id.0 as usize);
             }
-            Slot::Alternating(_, a, b) => list.extend([a.0 as usize, b.0 as usize]),
+            BufferRef::DoubleBuffered(_, a, b) => list.extend([a.0 as usize, b.0 as usize]),
         }
     };
     inside(step, &mut visit);
     (reads, writes)
 }
 
-fn inside(step: &Step, visit: &mut dyn FnMut(&Place, bool)) {
+fn inside(step: &Step, visit: &mut dyn FnMut(&BufferSlice, bool)) {
     match step {
         Step::Loop(l) => {
-            if let Trip::While { test, .. } = &l.trip {
+            if let TripCount::While { test, .. } = &l.trip {
                 test.iter().for_each(|step| inside(step, visit));
             }
             l.body.iter().for_each(|step| inside(step, visit));

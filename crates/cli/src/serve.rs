@@ -6,7 +6,7 @@ use crate::compile::dtype;
 use crate::device::Machine;
 use crate::output::{self, errln, outln};
 use ir::DType;
-use models::SlotSizes;
+use models::BatchOptions;
 use serving::{EngineOptions, Limits, Served, Server};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,11 +88,11 @@ pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
         }
     };
     let backend = args.machine.open()?;
-    let sizes = SlotSizes {
+    let sizes = BatchOptions {
         rows: args.slots,
         context: args.context,
-        part: args.part,
-        prefixes: args.prefix_cache.saturating_mul(1 << 20),
+        prefill_chunk: args.part,
+        prefix_cache_bytes: args.prefix_cache.saturating_mul(1 << 20),
     };
     let options = EngineOptions { queue: args.queue };
     let fault = |e: serving::Error| Usage(e.to_string().trim_end().to_string());
@@ -103,9 +103,9 @@ pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
     let patience = Duration::try_from_secs_f64(args.patience).unwrap_or(Duration::MAX);
     let limits = Limits {
         body: args.max_body,
-        patience,
+        read_timeout: patience,
         connections: args.connections,
-        grace: Duration::from_secs(args.grace),
+        shutdown_timeout: Duration::from_secs(args.grace),
         keys,
         key_for_metrics: args.key_for_metrics,
         hosts: args.allow_host.clone(),

@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::command::Usage;
 use crate::output::outln;
-use models::train::{Tokens, saved};
+use models::train::{TokenDataset, saved};
 use models::{Checkpoint, Tokenizer};
 use std::path::Path;
 
@@ -44,7 +44,7 @@ pub(crate) fn verify(args: &Verify) -> Result<Outcome, Usage> {
         );
     }
     if folder.join("data/tokens.json").exists() {
-        let found = Tokens::verify(&folder.join("data"));
+        let found = TokenDataset::verify(&folder.join("data"));
         let found = found.map(|(train, valid)| format!("{train} ids to train on, {valid} held out"));
         line("data/tokens.bin", found.map_err(|e| e.to_string()));
     }

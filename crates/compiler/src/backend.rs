@@ -8,7 +8,7 @@
 //! (pools need no fence as long as it stays on one device), and a buffer that is dropped is freed when the work that uses
 //! it is done. An error that shows up late is given by the fence, and by the next read of what it spoilt.
 
-use crate::fence::{Fence, Reading};
+use crate::fence::{Fence, ReadFuture};
 use crate::program::Program;
 use crate::target::Target;
 use crate::{Error, Result};
@@ -28,14 +28,14 @@ pub trait Backend: Send + Sync {
     fn target(&self) -> &Target;
 
     /// Whether it has a kernel of its own for this composite on these operands. Otherwise the composite is inlined.
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool;
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool;
 
     /// Memory for a value.
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>>;
 
     /// Memory for values that come and go together, as the weights of a model do. They may lie in one block, which is given back when
     /// the last of them goes.
-    fn alloc_together(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
+    fn alloc_group(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
         bytes.iter().map(|bytes| self.alloc(*bytes)).collect()
     }
 
@@ -43,19 +43,19 @@ pub trait Backend: Send + Sync {
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>>;
 
     /// Prepares a program whose like will come with other sizes: kernels that differ in sizes alone should be one.
-    fn load_general(&self, program: Program) -> Result<Arc<dyn Executable>> {
+    fn load_shape_generic(&self, program: Program) -> Result<Arc<dyn Executable>> {
         self.load(program)
     }
 
     /// Where a library op runs: a device that lacks it hands its operands to the host and takes the results back.
-    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+    fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
         let _ = (op, args);
-        Runs::Here
+        OpPlacement::Device
     }
 
     /// Whether the routine of a library op may be given one memory for its first operand and its first result, which it then
     /// changes in place.
-    fn overwrites(&self, op: &Op) -> bool {
+    fn supports_in_place(&self, op: &Op) -> bool {
         let _ = op;
         false
     }
@@ -80,11 +80,11 @@ pub trait Backend: Send + Sync {
 
 /// Where a library op runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runs {
+pub enum OpPlacement {
     /// On the device.
-    Here,
+    Device,
     /// On the host, between two copies.
-    Host,
+    HostFallback,
 }
 
 /// Memory of a device.
@@ -101,10 +101,10 @@ pub trait DeviceBuffer: Send + Sync {
 
     /// Begins a copy to the host, which can be waited for or awaited. Where nothing can be waited for without blocking, it
     /// is done at once.
-    fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
+    fn read_async(&self, offset: usize, bytes: usize) -> Result<ReadFuture> {
         let mut all = vec![0; bytes];
         self.read(offset, &mut all)?;
-        Ok(Reading::done(all))
+        Ok(ReadFuture::done(all))
     }
 
     /// The backend's own type.
@@ -135,7 +135,7 @@ pub trait Executable: Send + Sync {
     ///
     /// The arena has [`Executable::arena_bytes`] at least, from an address that is a multiple of [`crate::ALIGN`]. What it
     /// holds before doesn't matter; what it holds afterwards means something to the next range alone.
-    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+    fn run_with_arena(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let _ = (bindings, arena, steps);
         Err(Error::Backend("this backend runs in memory of its own; call `run`".into()))
     }

@@ -19,14 +19,14 @@ pub trait Communicator: Send + Sync {
     fn run(&self, op: &Collective, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<()>;
 
     /// Starts a collective that ends while the rank computes; none where ranks must wait for it.
-    fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> Result<Option<Box<dyn Talking>>> {
+    fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> Result<Option<Box<dyn PendingCollective>>> {
         let _ = (op, ty, from);
         Ok(None)
     }
 }
 
 /// A collective that was started.
-pub trait Talking {
+pub trait PendingCollective {
     /// Waits for its result.
     fn finish(self: Box<Self>, to: &mut [u8]) -> Result<()>;
 }

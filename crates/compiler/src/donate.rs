@@ -6,7 +6,7 @@
 use crate::backend::Backend;
 use crate::loops::Buf;
 use crate::overwrite::{may_overwrite, tile_may_overwrite};
-use crate::program::{BufferId, Class, KernelArg, Parts, Place, Step};
+use crate::program::{BufferId, BufferKind, KernelArg, Parts, BufferSlice, Step};
 use rustc_hash::FxHashMap;
 
 /// Of the (input, output) pairs asked for, those that are safe.
@@ -32,9 +32,9 @@ impl Uses {
         let (mut inputs, mut outputs) = (FxHashMap::default(), FxHashMap::default());
         for (i, b) in program.buffers.iter().enumerate() {
             match b.class {
-                Class::Input(n) => *inputs.entry(n).or_insert(BufferId(i as u32)),
-                Class::Output(n) => *outputs.entry(n).or_insert(BufferId(i as u32)),
-                Class::Constant(_) | Class::Activation => continue,
+                BufferKind::Input(n) => *inputs.entry(n).or_insert(BufferId(i as u32)),
+                BufferKind::Output(n) => *outputs.entry(n).or_insert(BufferId(i as u32)),
+                BufferKind::Constant(_) | BufferKind::Activation => continue,
             };
         }
         let mut reads = vec![Vec::new(); program.buffers.len()];
@@ -74,7 +74,7 @@ fn safe(program: &Parts, uses: &Uses, input: usize, output: usize, backend: &dyn
 
 /// A plain copy of the input to the output has nothing left to do.
 fn copies(step: &Step, from: BufferId, to: BufferId) -> bool {
-    let is = |p: &crate::program::Place, b: BufferId| p.offset == 0 && p.buffers().eq([b]);
+    let is = |p: &crate::program::BufferSlice, b: BufferId| p.offset == 0 && p.buffers().eq([b]);
     matches!(step, Step::Copy { from: f, to: t, .. } if is(f, from) && is(t, to))
 }
 
@@ -83,7 +83,7 @@ fn changes(step: &Step, from: BufferId, to: BufferId, backend: &dyn Backend) -> 
     let Step::Library { op, args, outs } = step else { return false };
     let ([(first, _), others @ ..], [(result, _)]) = (&args[..], &outs[..]) else { return false };
     let once = others.iter().all(|(p, _)| p.buffers().all(|b| b != from));
-    *first == Place::of(from) && *result == Place::of(to) && once && backend.overwrites(op)
+    *first == BufferSlice::of(from) && *result == BufferSlice::of(to) && once && backend.supports_in_place(op)
 }
 
 /// Whether a step may write one buffer over the other.
@@ -116,13 +116,13 @@ pub(crate) fn overwrites(step: &Step, from: BufferId, to: BufferId, elements: us
 }
 
 /// The kernel argument that is this buffer, from its start, if there is exactly one.
-fn argument<'a>(places: impl Iterator<Item = Option<&'a Place>>, buffer: BufferId) -> Option<Buf> {
+fn argument<'a>(places: impl Iterator<Item = Option<&'a BufferSlice>>, buffer: BufferId) -> Option<Buf> {
     let mut found = None;
     for (i, place) in places.enumerate() {
         if let Some(p) = place
             && p.buffers().any(|b| b == buffer)
         {
-            if found.is_some() || *p != Place::of(buffer) {
+            if found.is_some() || *p != BufferSlice::of(buffer) {
                 return None;
             }
             found = Some(Buf(i as u32));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Something that a device will have done.
-pub trait Pending: Send + Sync {
+pub trait Completion: Send + Sync {
     /// Whether it is done, well or badly. Never blocks.
     fn is_done(&self) -> bool;
 
@@ -22,7 +22,7 @@ pub trait Pending: Send + Sync {
 /// The end of a submission. Dropping it doesn't stop the work.
 #[derive(Clone)]
 #[must_use = "a submission may fail late: wait for its fence, or hand it on"]
-pub struct Fence(Option<Arc<dyn Pending>>);
+pub struct Fence(Option<Arc<dyn Completion>>);
 
 impl Fence {
     /// Of work that is done. Takes no memory.
@@ -31,7 +31,7 @@ impl Fence {
     }
 
     /// Of work that goes on.
-    pub fn of(work: Arc<dyn Pending>) -> Fence {
+    pub fn of(work: Arc<dyn Completion>) -> Fence {
         Fence(Some(work))
     }
 
@@ -63,21 +63,21 @@ impl Future for Fence {
 }
 
 /// Bytes on their way to the host.
-pub struct Reading {
+pub struct ReadFuture {
     fence: Fence,
     /// Takes the bytes, once the fence has passed.
     take: Option<Box<dyn FnOnce() -> Result<Vec<u8>> + Send>>,
 }
 
-impl Reading {
+impl ReadFuture {
     /// Bytes that are there.
-    pub fn done(bytes: Vec<u8>) -> Reading {
-        Reading::after(Fence::done(), move || Ok(bytes))
+    pub fn done(bytes: Vec<u8>) -> ReadFuture {
+        ReadFuture::after(Fence::done(), move || Ok(bytes))
     }
 
     /// Bytes that `take` gives once the fence has passed.
-    pub fn after(fence: Fence, take: impl FnOnce() -> Result<Vec<u8>> + Send + 'static) -> Reading {
-        Reading { fence, take: Some(Box::new(take)) }
+    pub fn after(fence: Fence, take: impl FnOnce() -> Result<Vec<u8>> + Send + 'static) -> ReadFuture {
+        ReadFuture { fence, take: Some(Box::new(take)) }
     }
 
     /// Whether they are there.
@@ -97,7 +97,7 @@ impl Reading {
     }
 }
 
-impl Future for Reading {
+impl Future for ReadFuture {
     type Output = Result<Vec<u8>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>>> {

@@ -25,17 +25,17 @@ mod strided;
 pub mod target;
 mod verify;
 
-pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
-pub use communicator::{Communicator, DeviceCommunicator, Talking};
+pub use backend::{Backend, Bindings, DeviceBuffer, Executable, OpPlacement, Timing};
+pub use communicator::{Communicator, DeviceCommunicator, PendingCollective};
 pub use explain::{Explanation, Note};
-pub use fence::{Fence, Pending, Reading};
+pub use fence::{Fence, Completion, ReadFuture};
 pub use passes::Pass;
 pub use plan::ALIGN;
 pub use program::{Program, UncheckedProgram};
 pub use target::Target;
 
 use ir::{Graph, Type};
-use program::{Class, Parts, Place};
+use program::{BufferKind, Parts, BufferSlice};
 
 /// What can go wrong while compiling or running.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -91,7 +91,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Let the backend take composites whole; otherwise all are inlined.
-    pub claims: bool,
+    pub fuse_composites: bool,
     /// (input, output) pairs that the caller would like to bind to one buffer; [`program::Parts::donated`] says which may be.
     pub donate: Vec<(usize, usize)>,
     /// Elements from which on an operand of a product is computed while it is packed rather than before, if it can be;
@@ -101,7 +101,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { claims: true, donate: Vec::new(), computed_operands: None }
+        Options { fuse_composites: true, donate: Vec::new(), computed_operands: None }
     }
 }
 
@@ -122,21 +122,21 @@ fn compile_with(
     explanation: Option<Explanation>,
 ) -> Result<(Program, Explanation)> {
     ir::verify::verify(graph)?;
-    let claims = |c: &ir::ops::Composite, types: &[Type]| options.claims && backend.claims(c, types);
+    let claims = |c: &ir::ops::Composite, types: &[Type]| options.fuse_composites && backend.supports_composite(c, types);
     let target = backend.target();
     let mut g = std::borrow::Cow::Borrowed(graph);
     for pass in Pass::ORDER {
         g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
     }
     if !options.donate.is_empty() {
-        g = std::borrow::Cow::Owned(passes::updates::updates(&g, &options.donate, &|op| backend.overwrites(op))?);
+        g = std::borrow::Cow::Owned(passes::updates::updates(&g, &options.donate, &|op| backend.supports_in_place(op))?);
     }
     target.check(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
     let replaced = options.donate.iter().filter_map(pair).collect();
-    let runs = |op: &ir::Op, types: &[Type]| backend.runs(op, types);
+    let runs = |op: &ir::Op, types: &[Type]| backend.placement(op, types);
     let mut lowering = steps::Lowering {
         target,
         runs: &runs,
@@ -147,10 +147,10 @@ fn compile_with(
         explanation,
     };
     let (inputs, outputs) = (g.input_types(), g.output_types());
-    let ins: Vec<Place> =
-        inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();
-    let outs: Vec<Place> =
-        outputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Output(i)))).collect();
+    let ins: Vec<BufferSlice> =
+        inputs.iter().enumerate().map(|(i, t)| BufferSlice::of(lowering.buffer(t.clone(), BufferKind::Input(i)))).collect();
+    let outs: Vec<BufferSlice> =
+        outputs.iter().enumerate().map(|(i, t)| BufferSlice::of(lowering.buffer(t.clone(), BufferKind::Output(i)))).collect();
     let mut steps = Vec::new();
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;

@@ -5,7 +5,7 @@
 //! result's buffer: zeros that a gradient is scattered into are written once.
 
 use crate::backend::Backend;
-use crate::program::{BufferId, Class, KernelArg, Parts, Place, Slot, Step};
+use crate::program::{BufferId, BufferKind, KernelArg, Parts, BufferSlice, BufferRef, Step};
 
 /// Joins operands with the results that take their places. Outputs that may replace an input (`replaced`) stay as they are: they
 /// can be written late only.
@@ -26,18 +26,18 @@ fn pair(
 ) -> Option<(BufferId, BufferId)> {
     let Step::Library { op, args, outs } = &program.steps[at] else { return None };
     let ([(first, _), others @ ..], [(result, _)]) = (&args[..], &outs[..]) else { return None };
-    let (Slot::Fixed(from), Slot::Fixed(to)) = (first.slot, result.slot) else { return None };
+    let (BufferRef::Fixed(from), BufferRef::Fixed(to)) = (first.slot, result.slot) else { return None };
     let (operand, room) = (&program.buffers[from.0 as usize], &program.buffers[to.0 as usize]);
-    let late = |class: &Class| match class {
-        Class::Activation => false,
-        Class::Output(o) => replaced.iter().any(|(_, output)| output == o),
+    let late = |class: &BufferKind| match class {
+        BufferKind::Activation => false,
+        BufferKind::Output(o) => replaced.iter().any(|(_, output)| output == o),
         _ => true,
     };
-    let whole = *first == Place::of(from) && *result == Place::of(to) && from != to;
-    if !whole || operand.ty != room.ty || operand.class != Class::Activation || late(&room.class) {
+    let whole = *first == BufferSlice::of(from) && *result == BufferSlice::of(to) && from != to;
+    if !whole || operand.ty != room.ty || operand.class != BufferKind::Activation || late(&room.class) {
         return None;
     }
-    if others.iter().any(|(p, _)| p.buffers().any(|b| b == from || b == to)) || !backend.overwrites(op) {
+    if others.iter().any(|(p, _)| p.buffers().any(|b| b == from || b == to)) || !backend.supports_in_place(op) {
         return None;
     }
     let mut free = true;
@@ -45,7 +45,7 @@ fn pair(
         let simple = matches!(step, Step::Kernel { .. } | Step::Library { .. } | Step::Zero { .. });
         step.places(&mut |p, _| {
             let is = |buffer: BufferId| p.buffers().any(|b| b == buffer);
-            let operand = is(from) && (i > at || !simple || p.slot != Slot::Fixed(from));
+            let operand = is(from) && (i > at || !simple || p.slot != BufferRef::Fixed(from));
             free &= !operand && !(is(to) && i < at);
         });
     }
@@ -53,9 +53,9 @@ fn pair(
 }
 
 fn rename(step: &mut Step, from: BufferId, to: BufferId) {
-    let change = |p: &mut Place| {
-        if p.slot == Slot::Fixed(from) {
-            p.slot = Slot::Fixed(to);
+    let change = |p: &mut BufferSlice| {
+        if p.slot == BufferRef::Fixed(from) {
+            p.slot = BufferRef::Fixed(to);
         }
     };
     match step {

@@ -1,7 +1,7 @@
 //! Memory planning: lifetimes and places in the arena.
 
 use crate::donate::overwrites;
-use crate::program::{BufferId, Class, Parts, Slot, Step};
+use crate::program::{BufferId, BufferKind, Parts, BufferRef, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
@@ -22,7 +22,7 @@ pub(crate) fn plan(program: &mut Parts) {
     let reused = reused(program, &life);
     let spans = life.spans;
     let mut order: Vec<usize> = (0..program.buffers.len())
-        .filter(|&i| program.buffers[i].class == Class::Activation && spans[i].is_some())
+        .filter(|&i| program.buffers[i].class == BufferKind::Activation && spans[i].is_some())
         .collect();
     order.sort_by_key(|&i| (spans[i], i));
     let mut heap = FreeList::default();
@@ -57,8 +57,8 @@ fn reused(program: &Parts, life: &Lifetimes) -> BTreeMap<usize, usize> {
     for (at, step) in &life.kernels {
         let (mut read, mut written, mut given) = (Vec::new(), Vec::new(), Vec::new());
         step.places(&mut |p, write| {
-            if let Slot::Fixed(id) = p.slot
-                && program.buffers[id.0 as usize].class == Class::Activation
+            if let BufferRef::Fixed(id) = p.slot
+                && program.buffers[id.0 as usize].class == BufferKind::Activation
             {
                 if write { written.push(id) } else { read.push(id) }
             }
@@ -102,14 +102,14 @@ impl<'a> Lifetimes<'a> {
             if let Step::Loop(l) = step {
                 let start = self.clock;
                 let known: Vec<Option<(usize, usize)>> = self.spans.clone();
-                if let crate::program::Trip::While { test, .. } = &l.trip {
+                if let crate::program::TripCount::While { test, .. } = &l.trip {
                     self.walk(test);
                 }
                 self.walk(&l.body);
                 let end = self.clock;
                 // What the loop shares with its outside, or carries, lives through all iterations.
                 step.places(&mut |p, _| {
-                    let carried = matches!(p.slot, crate::program::Slot::Alternating(..)) || !p.strides.is_empty();
+                    let carried = matches!(p.slot, crate::program::BufferRef::DoubleBuffered(..)) || !p.strides.is_empty();
                     for b in p.buffers() {
                         if carried || known[b.0 as usize].is_some() {
                             self.touch(b, start);

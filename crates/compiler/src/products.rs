@@ -1,7 +1,7 @@
 //! Matrix products: which views they read in place, which operands they compute while packing, who reads their results.
 
-use crate::fuse::{self, Param, Unit};
-use crate::program::{Factor, Matmul, Place, Prologue};
+use crate::fuse::{self, Param, FusionUnit};
+use crate::program::{MatmulOperand, Matmul, BufferSlice, Prologue};
 use crate::steps::place_of;
 use crate::strided::{Strided, joined, strided};
 use crate::target::Target;
@@ -22,7 +22,7 @@ pub(crate) fn recompute(graph: &Graph, target: &Target) -> Graph {
 /// Which units read each value that a product computes, in execution order.
 pub(crate) fn readers(
     graph: &Graph,
-    order: &[Unit],
+    order: &[FusionUnit],
     in_memory: &[bool],
     base: &dyn Fn(&Node, usize) -> Option<Value>,
 ) -> FxHashMap<Value, Vec<usize>> {
@@ -32,7 +32,7 @@ pub(crate) fn readers(
         let mut seen = FxHashSet::default();
         let mut stack: Vec<Value> = Vec::new();
         match unit {
-            Unit::Standalone(n) => {
+            FusionUnit::Standalone(n) => {
                 let node = &graph.nodes()[*n];
                 for i in 0..node.args.len() {
                     match base(node, i) {
@@ -42,12 +42,12 @@ pub(crate) fn readers(
                     }
                 }
             }
-            Unit::Group(g) => {
+            FusionUnit::Group(g) => {
                 let args = |v: Value| graph.node_of(v).map(|n| n.args.to_vec()).unwrap_or_default();
                 stack.extend(g.roots.iter().flat_map(|r| args(r.value)));
             }
         }
-        let own = |v: Value| matches!(unit, Unit::Group(g) if g.roots.iter().any(|r| r.value == v));
+        let own = |v: Value| matches!(unit, FusionUnit::Group(g) if g.roots.iter().any(|r| r.value == v));
         // An expression reaches as far as values in memory.
         while let Some(v) = stack.pop() {
             if !seen.insert(v) {
@@ -66,7 +66,7 @@ pub(crate) fn readers(
 }
 
 /// Where an op reads an operand.
-pub(crate) fn read(graph: &Graph, node: &Node, i: usize, places: &[Option<Place>]) -> Result<Place> {
+pub(crate) fn read(graph: &Graph, node: &Node, i: usize, places: &[Option<BufferSlice>]) -> Result<BufferSlice> {
     let view = operand(graph, node, i);
     let mut place = place_of(places, view.base)?;
     place.offset += view.offset * graph.ty(view.base).dtype.size() as i64;
@@ -213,9 +213,9 @@ pub(crate) fn matmul(
     dot: &Dot,
     node: &Node,
     fused: Fused<'_>,
-    places: &[Option<Place>],
+    places: &[Option<BufferSlice>],
     target: &Target,
-) -> Result<(Matmul, Factor, Factor)> {
+) -> Result<(Matmul, MatmulOperand, MatmulOperand)> {
     let dtype = graph.ty(node.args[0]).dtype;
     let mut sides = Vec::with_capacity(2);
     for i in 0..2 {
@@ -228,7 +228,7 @@ pub(crate) fn matmul(
             .ok_or_else(|| Error::Internal("a product whose axes were not put in order".into()))?;
         let mut place = place_of(places, view.base)?;
         place.offset += view.offset * dtype.size() as i64;
-        sides.push((axes, Factor::Memory(place)));
+        sides.push((axes, MatmulOperand::Memory(place)));
     }
     let (b, pb) = sides.pop().expect("two operands");
     let (a, pa) = sides.pop().expect("two operands");
@@ -255,9 +255,9 @@ fn computed(
     node: &Node,
     i: usize,
     in_memory: &[bool],
-    places: &[Option<Place>],
+    places: &[Option<BufferSlice>],
     target: &Target,
-) -> Result<([(usize, i64); 3], Factor)> {
+) -> Result<([(usize, i64); 3], MatmulOperand)> {
     let v = node.args[i];
     let axes = matrix(graph, dot, node, i, &Strided::dense(graph, v))
         .ok_or_else(|| Error::Internal("a product whose axes were not put in order".into()))?;
@@ -274,5 +274,5 @@ fn computed(
             Param::Scratch(_) => return Err(Error::Internal("an operand that needs scratch".into())),
         }
     }
-    Ok((axes, Factor::Computed(Box::new(Prologue { kernel: Arc::new(lowered.kernel), args }))))
+    Ok((axes, MatmulOperand::Computed(Box::new(Prologue { kernel: Arc::new(lowered.kernel), args }))))
 }

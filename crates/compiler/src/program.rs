@@ -12,7 +12,7 @@ pub struct BufferId(pub u32);
 
 /// Where a buffer's memory comes from.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub enum Class {
+pub enum BufferKind {
     /// The n-th input, owned by the caller.
     Input(usize),
     /// The n-th output, owned by the caller.
@@ -29,7 +29,7 @@ pub struct Buffer {
     /// What it holds.
     pub ty: Type,
     /// Where its memory comes from.
-    pub class: Class,
+    pub class: BufferKind,
     /// Byte offset in the arena; activations alone.
     pub offset: usize,
     /// First and last step that use it, at the top level.
@@ -38,35 +38,35 @@ pub struct Buffer {
 
 /// A buffer, or two that change roles with each iteration of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Slot {
+pub enum BufferRef {
     /// Always this one.
     Fixed(BufferId),
     /// The first in even iterations of the loop at this level, the second in odd ones.
-    Alternating(usize, BufferId, BufferId),
+    DoubleBuffered(usize, BufferId, BufferId),
 }
 
 /// An address: a slot, an offset, and what each enclosing loop adds per iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Place {
+pub struct BufferSlice {
     /// The buffer.
-    pub slot: Slot,
+    pub slot: BufferRef,
     /// Byte offset.
     pub offset: i64,
     /// (loop level, bytes per iteration).
     pub strides: SmallVec<[(usize, i64); 1]>,
 }
 
-impl Place {
+impl BufferSlice {
     /// The start of a buffer.
-    pub fn of(buffer: BufferId) -> Place {
-        Place { slot: Slot::Fixed(buffer), offset: 0, strides: SmallVec::new() }
+    pub fn of(buffer: BufferId) -> BufferSlice {
+        BufferSlice { slot: BufferRef::Fixed(buffer), offset: 0, strides: SmallVec::new() }
     }
 
     /// All buffers that it may mean.
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
         let (a, b) = match self.slot {
-            Slot::Fixed(a) => (a, None),
-            Slot::Alternating(_, a, b) => (a, Some(b)),
+            BufferRef::Fixed(a) => (a, None),
+            BufferRef::DoubleBuffered(_, a, b) => (a, Some(b)),
         };
         std::iter::once(a).chain(b)
     }
@@ -76,7 +76,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum KernelArg {
     /// Memory.
-    Place(Place),
+    Place(BufferSlice),
     /// Private memory of so many bytes for each worker.
     Scratch(usize),
 }
@@ -108,9 +108,9 @@ pub struct Matmul {
 
 /// An operand of a matrix product.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub enum Factor {
+pub enum MatmulOperand {
     /// In memory.
-    Memory(Place),
+    Memory(BufferSlice),
     /// Computed block by block while it is packed.
     Computed(Box<Prologue>),
 }
@@ -122,24 +122,24 @@ pub struct Prologue {
     /// The kernel.
     pub kernel: Arc<Kernel>,
     /// Its further buffers.
-    pub args: Vec<Place>,
+    pub args: Vec<BufferSlice>,
 }
 
-impl Factor {
+impl MatmulOperand {
     /// Calls `f` with every place that is read.
-    pub fn places(&self, f: &mut dyn FnMut(&Place)) {
+    pub fn places(&self, f: &mut dyn FnMut(&BufferSlice)) {
         match self {
-            Factor::Memory(p) => f(p),
-            Factor::Computed(c) => c.args.iter().for_each(f),
+            MatmulOperand::Memory(p) => f(p),
+            MatmulOperand::Computed(c) => c.args.iter().for_each(f),
         }
     }
 }
 
-impl fmt::Display for Factor {
+impl fmt::Display for MatmulOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Factor::Memory(p) => write!(f, "{p}"),
-            Factor::Computed(c) => {
+            MatmulOperand::Memory(p) => write!(f, "{p}"),
+            MatmulOperand::Computed(c) => {
                 write!(f, "({}", c.kernel.name)?;
                 c.args.iter().try_for_each(|p| write!(f, " {p}"))?;
                 f.write_str(")")
@@ -155,14 +155,14 @@ pub struct Epilogue {
     /// The kernel.
     pub kernel: Arc<Kernel>,
     /// Its further buffers.
-    pub args: Vec<Place>,
+    pub args: Vec<BufferSlice>,
     /// Whether it needs tiles that span all columns, because it reduces over rows.
     pub whole_rows: bool,
 }
 
 /// How often a loop step runs.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub enum Trip {
+pub enum TripCount {
     /// Exactly so often.
     Exact(usize),
     /// `clamp(count, 0, bound)` times, with an i32 count read when the loop starts.
@@ -170,7 +170,7 @@ pub enum Trip {
         /// Upper bound.
         bound: usize,
         /// The count.
-        count: Place,
+        count: BufferSlice,
     },
     /// As long as the bool that the steps compute before each iteration is true.
     While {
@@ -178,7 +178,7 @@ pub enum Trip {
         #[serde(deserialize_with = "crate::serial::nested")]
         test: Vec<Step>,
         /// Where the answer is.
-        flag: Place,
+        flag: BufferSlice,
     },
 }
 
@@ -188,14 +188,14 @@ pub struct LoopStep {
     /// Nesting depth, which places refer to.
     pub level: usize,
     /// Trip count.
-    pub trip: Trip,
+    pub trip: TripCount,
     /// From the last index to the first. Alternating slots still follow the iteration's number.
     pub reverse: bool,
     /// One iteration.
     #[serde(deserialize_with = "crate::serial::nested")]
     pub body: Vec<Step>,
     /// Copies after the loop from alternating slots, whose final role depends on the trip count.
-    pub after: Vec<(Place, Place, usize)>,
+    pub after: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
 /// One step of a program.
@@ -215,11 +215,11 @@ pub enum Step {
         /// Sizes and strides.
         shape: Box<Matmul>,
         /// Operand.
-        a: Factor,
+        a: MatmulOperand,
         /// Operand.
-        b: Factor,
+        b: MatmulOperand,
         /// Result; not written if there is an epilogue.
-        c: Option<Place>,
+        c: Option<BufferSlice>,
         /// What runs over each finished tile instead of storing it.
         epilogue: Option<Epilogue>,
     },
@@ -229,23 +229,23 @@ pub enum Step {
         /// The op.
         op: Box<Op>,
         /// Operands, dense.
-        args: Vec<(Place, Type)>,
+        args: Vec<(BufferSlice, Type)>,
         /// Results, dense.
-        outs: Vec<(Place, Type)>,
+        outs: Vec<(BufferSlice, Type)>,
     },
     /// A copy of bytes.
     Copy {
         /// Source.
-        from: Place,
+        from: BufferSlice,
         /// Destination.
-        to: Place,
+        to: BufferSlice,
         /// How many.
         bytes: usize,
     },
     /// Zeros.
     Zero {
         /// Destination.
-        to: Place,
+        to: BufferSlice,
         /// How many bytes.
         bytes: usize,
     },
@@ -254,7 +254,7 @@ pub enum Step {
     /// One of several lists of steps, by an i32 that is clamped to their number.
     Branch {
         /// The choice.
-        index: Place,
+        index: BufferSlice,
         /// The lists.
         #[serde(deserialize_with = "crate::serial::nested")]
         branches: Vec<Vec<Step>>,
@@ -339,7 +339,7 @@ impl UncheckedProgram {
 
 impl Step {
     /// Calls `f` with every place the step touches, and whether it is written.
-    pub fn places(&self, f: &mut dyn FnMut(&Place, bool)) {
+    pub fn places(&self, f: &mut dyn FnMut(&BufferSlice, bool)) {
         match self {
             Step::Kernel { kernel, args, .. } => {
                 for (a, b) in args.iter().zip(&kernel.buffers) {
@@ -373,9 +373,9 @@ impl Step {
             }
             Step::Loop(l) => {
                 match &l.trip {
-                    Trip::Exact(_) => {}
-                    Trip::Bounded { count, .. } => f(count, false),
-                    Trip::While { test, flag } => {
+                    TripCount::Exact(_) => {}
+                    TripCount::Bounded { count, .. } => f(count, false),
+                    TripCount::While { test, flag } => {
                         test.iter().for_each(|s| s.places(f));
                         f(flag, false);
                     }
@@ -390,11 +390,11 @@ impl Step {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BufferSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.slot {
-            Slot::Fixed(b) => write!(f, "b{}", b.0)?,
-            Slot::Alternating(level, a, b) => write!(f, "b{}|b{}@{level}", a.0, b.0)?,
+            BufferRef::Fixed(b) => write!(f, "b{}", b.0)?,
+            BufferRef::DoubleBuffered(level, a, b) => write!(f, "b{}|b{}@{level}", a.0, b.0)?,
         }
         if self.offset != 0 {
             write!(f, "+{}", self.offset)?;
@@ -411,10 +411,10 @@ impl fmt::Display for Program {
         writeln!(f, "program: arena {} bytes", self.arena)?;
         for (i, b) in self.buffers.iter().enumerate() {
             let class = match &b.class {
-                Class::Input(n) => format!("input {n}"),
-                Class::Output(n) => format!("output {n}"),
-                Class::Constant(_) => "constant".to_string(),
-                Class::Activation => format!("arena at {}", b.offset),
+                BufferKind::Input(n) => format!("input {n}"),
+                BufferKind::Output(n) => format!("output {n}"),
+                BufferKind::Constant(_) => "constant".to_string(),
+                BufferKind::Activation => format!("arena at {}", b.offset),
             };
             let live = b.live.map_or(String::new(), |(a, z)| format!(", steps {a}..={z}"));
             writeln!(f, "  b{i}: {} {class}{live}", b.ty)?;
@@ -475,9 +475,9 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
         }
         Step::Loop(l) => {
             let trip = match &l.trip {
-                Trip::Exact(n) => n.to_string(),
-                Trip::Bounded { bound, count } => format!("min({bound}, {count})"),
-                Trip::While { flag, .. } => format!("while {flag}"),
+                TripCount::Exact(n) => n.to_string(),
+                TripCount::Bounded { bound, count } => format!("min({bound}, {count})"),
+                TripCount::While { flag, .. } => format!("while {flag}"),
             };
             writeln!(f, "{pad}{i}: loop i{} {trip}{}", l.level, if l.reverse { " reverse" } else { "" })?;
             l.body.iter().enumerate().try_for_each(|(k, s)| show_step(f, s, k, depth + 1))?;

@@ -77,11 +77,11 @@ pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> st
 
 /// A library step's op is stored as the text of a graph that holds it alone.
 pub(crate) mod library {
-    use crate::program::Place;
+    use crate::program::BufferSlice;
     use ir::{Graph, Loc, Op, Type};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
-    type Operands = Vec<(Place, Type)>;
+    type Operands = Vec<(BufferSlice, Type)>;
 
     pub(crate) fn serialize<S: Serializer>(op: &Op, args: &Operands, outs: &Operands, s: S) -> Result<S::Ok, S::Error> {
         let mut g = Graph::new();

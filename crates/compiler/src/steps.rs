@@ -1,8 +1,8 @@
 //! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
 
-use crate::backend::Runs;
+use crate::backend::OpPlacement;
 use crate::explain::Explanation;
-use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
+use crate::fuse::{self, Group, Lowered, Param, ScanParam, FusionUnit, FusionPlan};
 use crate::products::{Fused, matmul, memory_operand, prologues, read, readers};
 use crate::program::*;
 use crate::target::Target;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) struct Lowering<'t> {
     pub(crate) target: &'t Target,
     /// Where library ops run.
-    pub(crate) runs: &'t dyn Fn(&Op, &[Type]) -> Runs,
+    pub(crate) runs: &'t dyn Fn(&Op, &[Type]) -> OpPlacement,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
     /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
@@ -27,7 +27,7 @@ pub(crate) struct Lowering<'t> {
 }
 
 impl Lowering<'_> {
-    pub(crate) fn buffer(&mut self, ty: Type, class: Class) -> BufferId {
+    pub(crate) fn buffer(&mut self, ty: Type, class: BufferKind) -> BufferId {
         self.buffers.push(Buffer { ty, class, offset: 0, live: None });
         BufferId(self.buffers.len() as u32 - 1)
     }
@@ -36,17 +36,17 @@ impl Lowering<'_> {
     pub(crate) fn graph(
         &mut self,
         graph: &Graph,
-        inputs: &[Place],
-        dests: &[Place],
+        inputs: &[BufferSlice],
+        dests: &[BufferSlice],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let computed = prologues(graph, self.target, self.computed_operands);
         let base = |node: &Node, i: usize| memory_operand(graph, &computed, node, i);
         let replaced = std::mem::take(&mut self.replaced);
-        let Units { order, in_memory, unfused } = fuse::units(graph, &base, &replaced, self.target);
+        let FusionPlan { order, in_memory, unfused } = fuse::units(graph, &base, &replaced, self.target);
         let readers = readers(graph, &order, &in_memory, &base);
-        let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
+        let mut places: Vec<Option<BufferSlice>> = vec![None; graph.num_values()];
         for (v, p) in graph.inputs().iter().zip(inputs) {
             places[v.0 as usize] = Some(p.clone());
         }
@@ -55,7 +55,7 @@ impl Lowering<'_> {
                 && in_memory[node.outs[0].0 as usize]
                 && fuse::uniform(&c.0).is_none()
             {
-                places[node.outs[0].0 as usize] = Some(Place::of(self.constant(&c.0)));
+                places[node.outs[0].0 as usize] = Some(BufferSlice::of(self.constant(&c.0)));
             }
         }
         for (v, d) in graph.outputs().iter().zip(dests) {
@@ -67,13 +67,13 @@ impl Lowering<'_> {
         let mut k = 0;
         while k < order.len() {
             match &order[k] {
-                Unit::Group(g) => {
+                FusionUnit::Group(g) => {
                     if let Some(e) = &mut self.explanation {
                         e.group(graph, g, &in_memory, &unfused, steps.len());
                     }
                     self.group(graph, g, &in_memory, &mut places, steps)?;
                 }
-                Unit::Standalone(n) => {
+                FusionUnit::Standalone(n) => {
                     let node = &graph.nodes()[*n];
                     // A product whose only reader is the next unit hands its tiles over while they are hot.
                     let mut why = None;
@@ -84,7 +84,7 @@ impl Lowering<'_> {
                                 Some("its result is a result of the program")
                             }
                             _ if read_by.len() > 1 => Some("several steps read its result"),
-                            Some(Unit::Group(g)) if read_by == [k + 1] => {
+                            Some(FusionUnit::Group(g)) if read_by == [k + 1] => {
                                 let at = steps.len();
                                 let fused = Fused { computed: &computed, in_memory: &in_memory };
                                 if self.dot_with_epilogue(graph, dot, node, g, fused, &mut places, steps)? {
@@ -103,7 +103,7 @@ impl Lowering<'_> {
                     if let Some(e) = &mut self.explanation {
                         let library = !matches!(node.op, Op::Dot(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_));
                         let types: Vec<Type> = node.args.iter().map(|a| graph.ty(*a).clone()).collect();
-                        let on_host = library && (self.runs)(&node.op, &types) == Runs::Host;
+                        let on_host = library && (self.runs)(&node.op, &types) == OpPlacement::HostFallback;
                         let on_host = on_host.then(|| "the device, which lacks it: it runs on the host".to_string());
                         let unfused = why.map(|w| format!("what follows: {w}")).or(on_host);
                         e.standalone(graph, node, unfused, steps.len());
@@ -128,19 +128,19 @@ impl Lowering<'_> {
     }
 
     fn constant(&mut self, l: &Literal) -> BufferId {
-        let same = |b: &Buffer| matches!(&b.class, Class::Constant(c) if c == l);
+        let same = |b: &Buffer| matches!(&b.class, BufferKind::Constant(c) if c == l);
         match self.buffers.iter().position(same) {
             Some(i) => BufferId(i as u32),
-            None => self.buffer(l.ty().clone(), Class::Constant(l.clone())),
+            None => self.buffer(l.ty().clone(), BufferKind::Constant(l.clone())),
         }
     }
 
     /// The place of a value, made now if it has none.
-    fn make(&mut self, graph: &Graph, v: Value, places: &mut [Option<Place>]) -> Place {
+    fn make(&mut self, graph: &Graph, v: Value, places: &mut [Option<BufferSlice>]) -> BufferSlice {
         match &places[v.0 as usize] {
             Some(p) => p.clone(),
             None => {
-                let p = Place::of(self.buffer(graph.ty(v).clone(), Class::Activation));
+                let p = BufferSlice::of(self.buffer(graph.ty(v).clone(), BufferKind::Activation));
                 places[v.0 as usize] = Some(p.clone());
                 p
             }
@@ -152,7 +152,7 @@ impl Lowering<'_> {
         graph: &Graph,
         group: &Group,
         in_memory: &[bool],
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v), self.target)
@@ -168,7 +168,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn kernel_args(&mut self, graph: &Graph, params: &[Param], places: &mut [Option<Place>]) -> Result<Vec<KernelArg>> {
+    fn kernel_args(&mut self, graph: &Graph, params: &[Param], places: &mut [Option<BufferSlice>]) -> Result<Vec<KernelArg>> {
         Ok(params
             .iter()
             .map(|p| match p {
@@ -183,7 +183,7 @@ impl Lowering<'_> {
         graph: &Graph,
         node: &Node,
         fused: Fused<'_>,
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
@@ -198,9 +198,9 @@ impl Lowering<'_> {
             Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
             Op::Cond(c) => {
                 let index = read(graph, node, 0, places)?;
-                let inputs: Vec<Place> =
+                let inputs: Vec<BufferSlice> =
                     (1..node.args.len()).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
-                let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
+                let dests: Vec<BufferSlice> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
                 let mut branches = Vec::with_capacity(c.branches.len());
                 for b in &c.branches {
                     let mut steps = Vec::new();
@@ -230,7 +230,7 @@ impl Lowering<'_> {
         node: &Node,
         group: &Group,
         fused: Fused<'_>,
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         steps: &mut Vec<Step>,
     ) -> Result<bool> {
         let in_memory = fused.in_memory;
@@ -258,7 +258,7 @@ impl Lowering<'_> {
         graph: &Graph,
         scan: &Scan,
         node: &Node,
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
@@ -281,8 +281,8 @@ impl Lowering<'_> {
             inputs.push(p);
         }
         let trip = match scan.bounded {
-            true => Trip::Bounded { bound: scan.length, count: read(graph, node, 0, places)? },
-            false => Trip::Exact(scan.length),
+            true => TripCount::Bounded { bound: scan.length, count: read(graph, node, 0, places)? },
+            false => TripCount::Exact(scan.length),
         };
         for &v in &node.outs[nk..] {
             let p = self.make(graph, v, places);
@@ -307,22 +307,22 @@ impl Lowering<'_> {
         graph: &Graph,
         w: &While,
         node: &Node,
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let (nc, nb) = (w.cond_consts, w.body_consts);
-        let consts: Vec<Place> = (0..nc + nb).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
+        let consts: Vec<BufferSlice> = (0..nc + nb).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
         let carried = self.carries(graph, node, nc + nb, &node.outs, places, level, steps)?;
         self.levels = self.levels.max(level + 1);
-        let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
+        let flag = BufferSlice::of(self.buffer(Type::scalar(ir::DType::Bool), BufferKind::Activation));
         let mut test = Vec::new();
-        let inputs: Vec<Place> = consts[..nc].iter().chain(&carried.now).cloned().collect();
+        let inputs: Vec<BufferSlice> = consts[..nc].iter().chain(&carried.now).cloned().collect();
         self.graph(&w.cond, &inputs, std::slice::from_ref(&flag), level + 1, &mut test)?;
         let mut body = Vec::new();
-        let inputs: Vec<Place> = consts[nc..].iter().chain(&carried.now).cloned().collect();
+        let inputs: Vec<BufferSlice> = consts[nc..].iter().chain(&carried.now).cloned().collect();
         self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
-        let trip = Trip::While { test, flag };
+        let trip = TripCount::While { test, flag };
         steps.push(Step::Loop(Box::new(LoopStep { level, trip, reverse: false, body, after: carried.after })));
         Ok(())
     }
@@ -336,18 +336,18 @@ impl Lowering<'_> {
         node: &Node,
         init: usize,
         outs: &[Value],
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<Carries> {
         let mut c = Carries { now: Vec::new(), next: Vec::new(), after: Vec::new() };
         for (i, &out) in outs.iter().enumerate() {
             let ty = graph.ty(node.args[init + i]).clone();
-            let (even, odd) = (self.buffer(ty.clone(), Class::Activation), self.buffer(ty.clone(), Class::Activation));
+            let (even, odd) = (self.buffer(ty.clone(), BufferKind::Activation), self.buffer(ty.clone(), BufferKind::Activation));
             let from = read(graph, node, init + i, places)?;
-            steps.push(Step::Copy { from, to: Place::of(even), bytes: ty.bytes() });
+            steps.push(Step::Copy { from, to: BufferSlice::of(even), bytes: ty.bytes() });
             let alternating =
-                |a, b| Place { slot: Slot::Alternating(level, a, b), offset: 0, strides: SmallVec::new() };
+                |a, b| BufferSlice { slot: BufferRef::DoubleBuffered(level, a, b), offset: 0, strides: SmallVec::new() };
             c.now.push(alternating(even, odd));
             c.next.push(alternating(odd, even));
             c.after.push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
@@ -363,7 +363,7 @@ impl Lowering<'_> {
         graph: &Graph,
         scan: &Scan,
         node: &Node,
-        places: &mut [Option<Place>],
+        places: &mut [Option<BufferSlice>],
         steps: &mut Vec<Step>,
     ) -> Result<bool> {
         let Ok((lowered, params)) = fuse::lower_scan(scan, self.target) else { return Ok(false) };
@@ -391,11 +391,11 @@ impl Lowering<'_> {
 
 /// Where a loop's carried values are, where their next values go, and where the last ones are copied.
 struct Carries {
-    now: Vec<Place>,
-    next: Vec<Place>,
-    after: Vec<(Place, Place, usize)>,
+    now: Vec<BufferSlice>,
+    next: Vec<BufferSlice>,
+    after: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
-pub(crate) fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {
+pub(crate) fn place_of(places: &[Option<BufferSlice>], v: Value) -> Result<BufferSlice> {
     places[v.0 as usize].clone().ok_or_else(|| Error::Internal(format!("%{} is read before it is computed", v.0)))
 }

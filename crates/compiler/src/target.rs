@@ -20,9 +20,9 @@ pub struct Target {
     /// What one kernel can take.
     pub kernel: KernelLimits,
     /// When computing a value again beats keeping it.
-    pub keep: Keep,
+    pub keep: RecomputePolicy,
     /// When reductions are shared out.
-    pub partials: Partials,
+    pub partials: SplitReduction,
     /// How loops are laid out.
     pub schedule: Schedule,
     /// What its matrix products do besides multiplying.
@@ -42,16 +42,16 @@ pub struct KernelLimits {
     pub binding: usize,
     /// How often an iteration space may be cut, so that pads and concatenations need no masks. Where each piece is a launch,
     /// masks are cheaper: 0.
-    pub cuts: usize,
+    pub max_space_splits: usize,
     /// Elements that a piece must have where each is a launch.
-    pub piece: usize,
+    pub min_launch_elements: usize,
     /// Row bytes up to which a costly intermediate is kept from one loop of a row to the next.
     pub row_scratch: usize,
 }
 
 /// When computing a value again beats keeping it. Costs are those of `fuse/expr.rs`: rough counts of machine operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct RecomputePolicy {
     /// Recomputing a value of this cost in several places costs more than keeping it.
     pub costly: u32,
     /// Distant readers get a copy of their own of a value that costs no more than this.
@@ -62,7 +62,7 @@ pub struct Keep {
 
 /// When a long reduction with few results goes through partial results, so that all threads share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partials {
+pub struct SplitReduction {
     /// Elements from which on a reduction is cut.
     pub least: usize,
     /// Results that are work enough for all threads; results along the last axis are shared out by 64.
@@ -70,7 +70,7 @@ pub struct Partials {
     /// Elements that each of those shares must have, if there are as many as `lone`: rows that stay in a worker's cache are better left whole.
     pub each: usize,
     /// Results so few that threads would wait for each other.
-    pub lone: usize,
+    pub min_parallel_results: usize,
     /// How many blocks there should be.
     pub blocks: usize,
     /// Elements of a block, at least and at most.
@@ -84,7 +84,7 @@ pub struct Partials {
 pub enum Schedule {
     /// A few workers with caches and vector units: outer rows are shared out in chunks, the rest of the loops stay with
     /// the worker.
-    Workers(Workers),
+    Workers(CpuSchedule),
     /// Thousands of threads: every independent row is parallel, and a vector loop is the threads of a block. How many threads
     /// those are is the grid's business.
     Grid,
@@ -92,7 +92,7 @@ pub enum Schedule {
 
 /// How a few workers share loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workers {
+pub struct CpuSchedule {
     /// Work (elements times cost) below which a kernel stays on one worker.
     pub parallel_work: u64,
     /// Outer rows are shared out until there are so many chunks.
@@ -109,7 +109,7 @@ pub struct Workers {
     /// side, one in each lane; 0 for never.
     pub row_vector: i64,
     /// How many such rows there must be at least, and how many elements a block of them has.
-    pub abreast: (i64, i64),
+    pub interleaved_rows: (i64, i64),
     /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
     pub parts: usize,
     /// Lanes of a scan up to which its carries stay in registers through all of time.

@@ -6,7 +6,7 @@
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::composites::attention::{Attention, attention, attention_backward};
-use ir::{Build, Builder, DType, Graph, Type};
+use ir::{GraphBuilder, Builder, DType, Graph, Type};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;

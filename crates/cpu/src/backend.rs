@@ -8,7 +8,7 @@ use crate::load::Loaded;
 use crate::memory::HostBuffer;
 use crate::pool::{Denormals, Pool};
 use crate::thresholds::Threshold;
-use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Workers};
+use compiler::target::{Epilogues, RecomputePolicy, KernelLimits, SplitReduction, Products, Prologues, Schedule, CpuSchedule};
 use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -34,23 +34,23 @@ const fn target(row_vector: i64) -> compiler::Target {
             reads: 24,
             results: 24,
             binding: isize::MAX as usize,
-            cuts: 16,
-            piece: 1,
+            max_space_splits: 16,
+            min_launch_elements: 1,
             // A row that stays in the second cache.
             row_scratch: 128 << 10,
         },
         // About two transcendental functions are cheap.
-        keep: Keep { costly: 12, cheap: 48, distant: 6 },
-        partials: Partials {
+        keep: RecomputePolicy { costly: 12, cheap: 48, distant: 6 },
+        partials: SplitReduction {
             least: 1 << 18,
             few: 32,
             each: 1 << 18,
-            lone: 8,
+            min_parallel_results: 8,
             blocks: 128,
             block: (1 << 13, 1 << 16),
             stages: 2,
         },
-        schedule: Schedule::Workers(Workers {
+        schedule: Schedule::Workers(CpuSchedule {
             parallel_work: 40_000,
             chunks: 64,
             chunk_elements: 256,
@@ -58,7 +58,7 @@ const fn target(row_vector: i64) -> compiler::Target {
             block: (512, 8192),
             block_of_sums: 64,
             row_vector,
-            abreast: (8, 2048),
+            interleaved_rows: (8, 2048),
             parts: 64,
             scan_lanes: 512,
             scan_block: 1024,
@@ -86,12 +86,12 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
         Threshold::new("kernel.results", t.kernel.results, "results of a kernel: beyond, another kernel computes them"),
         Threshold::new(
             "kernel.cuts",
-            t.kernel.cuts,
+            t.kernel.max_space_splits,
             "pieces of an iteration space: beyond, masks take the place of cuts",
         ),
         Threshold::new(
             "kernel.parts",
-            t.kernel.cuts / 2,
+            t.kernel.max_space_splits / 2,
             "parts of a concatenation: beyond, they are copied by themselves",
         ),
         Threshold::new(
@@ -142,10 +142,10 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
                 w.row_vector as usize,
                 "the same: rows of sums that fill a vector have it to themselves",
             ),
-            Threshold::new("schedule.abreast", w.abreast.0 as usize, "short rows: from here they have a lane each"),
+            Threshold::new("schedule.abreast", w.interleaved_rows.0 as usize, "short rows: from here they have a lane each"),
             Threshold::new(
                 "schedule.abreast_block",
-                w.abreast.1 as usize,
+                w.interleaved_rows.1 as usize,
                 "elements of short rows with a lane each: beyond, they are cut into blocks",
             ),
             Threshold::new(
@@ -268,7 +268,7 @@ impl Backend for Cpu {
         format!("cpu ({target}, {} threads)", self.pool.threads())
     }
 
-    fn overwrites(&self, op: &ir::Op) -> bool {
+    fn supports_in_place(&self, op: &ir::Op) -> bool {
         matches!(op, ir::Op::Scatter(_))
     }
 
@@ -280,7 +280,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         library::claims(composite, args)
     }
 
@@ -289,7 +289,7 @@ impl Backend for Cpu {
     }
 
     /// In one block, so that all of it can lie in large pages: reading it is up to twice as fast.
-    fn alloc_together(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
+    fn alloc_group(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
         let (mut total, mut starts) = (0usize, Vec::with_capacity(bytes.len()));
         for bytes in bytes {
             starts.push(total);
@@ -309,7 +309,7 @@ impl Backend for Cpu {
         Ok(Arc::new(Loaded::new(self, program, false)?.with_arena()?))
     }
 
-    fn load_general(&self, program: Program) -> Result<Arc<dyn Executable>> {
+    fn load_shape_generic(&self, program: Program) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(Loaded::new(self, program, true)?.with_arena()?))
     }
 

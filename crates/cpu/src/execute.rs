@@ -7,7 +7,7 @@ use crate::library::Started;
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
 use crate::pool::share;
 use compiler::clock::Instant;
-use compiler::program::{KernelArg, Place, Slot, Step, Trip};
+use compiler::program::{KernelArg, BufferSlice, BufferRef, Step, TripCount};
 use compiler::{Error, Result, Timing};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -57,7 +57,7 @@ impl Timer {
         for (step, ready) in steps.iter().zip(ready) {
             match (step, ready) {
                 (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
-                    if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+                    if let (TripCount::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
                         self.collect(number, test, own, found);
                     }
                     self.collect(number, &l.body, body, found);
@@ -183,10 +183,10 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn address(&self, p: &Place, at: &Position) -> *mut u8 {
+    fn address(&self, p: &BufferSlice, at: &Position) -> *mut u8 {
         let buffer = match p.slot {
-            Slot::Fixed(b) => b,
-            Slot::Alternating(level, even, odd) => {
+            BufferRef::Fixed(b) => b,
+            BufferRef::DoubleBuffered(level, even, odd) => {
                 if at.done[level].is_multiple_of(2) {
                     even
                 } else {
@@ -202,7 +202,7 @@ impl Frame<'_> {
     }
 
     /// Bytes from a place to the end of its buffer.
-    fn bytes(&self, p: &Place, at: &Position) -> usize {
+    fn bytes(&self, p: &BufferSlice, at: &Position) -> usize {
         let Some(buffer) = p.buffers().next() else { return 0 };
         let start = p.strides.iter().fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
         self.loaded.program.buffers[buffer.0 as usize].ty.bytes().saturating_sub(start as usize)
@@ -217,7 +217,7 @@ impl Frame<'_> {
             }
             Ready::Matmul { plan, a, b, out } => {
                 let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
-                let pointers = |args: &[Place]| {
+                let pointers = |args: &[BufferSlice]| {
                     let mut all = [std::ptr::null_mut(); MAX_ARGS];
                     for (slot, p) in all[1..].iter_mut().zip(args) {
                         *slot = self.address(p, at);
@@ -381,7 +381,7 @@ impl Frame<'_> {
 struct Tiles<'a> {
     code: &'a Code,
     pointers: [*mut u8; MAX_ARGS],
-    args: &'a [Place],
+    args: &'a [BufferSlice],
     frame: &'a Frame<'a>,
     at: Position,
 }

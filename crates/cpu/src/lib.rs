@@ -39,8 +39,8 @@ mod thresholds;
 pub use backend::Cpu;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
-pub use mapped::Mapped;
-pub use memory::{HostBuffer, give_back_freed, keep_little_freed};
-pub use overlap::needed;
+pub use mapped::MmapFile;
+pub use memory::{HostBuffer, trim_heap, keep_little_freed};
+pub use overlap::collective_deadlines;
 pub use priority::lower_priority;
 pub use thresholds::{Threshold, thresholds};

@@ -10,7 +10,7 @@ use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::loops::Kernel;
-use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
+use compiler::program::{BufferKind, MatmulOperand, KernelArg, LoopStep, Matmul, BufferSlice, Program, BufferRef, Step, TripCount};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
@@ -49,27 +49,27 @@ pub(crate) enum Code {
 pub(crate) enum Ready {
     Kernel { code: Code, sizes: Box<[i64]>, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
     Matmul { plan: Box<Plan>, a: Side, b: Side, out: Product },
-    Library { routine: Box<dyn Routine>, args: Vec<Place>, outs: Vec<Place> },
-    Copy { from: Place, to: Place, bytes: usize },
-    Zero { to: Place, bytes: usize },
-    Branch { index: Place, branches: Vec<Vec<Ready>> },
-    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(Place, Place, usize)> },
+    Library { routine: Box<dyn Routine>, args: Vec<BufferSlice>, outs: Vec<BufferSlice> },
+    Copy { from: BufferSlice, to: BufferSlice, bytes: usize },
+    Zero { to: BufferSlice, bytes: usize },
+    Branch { index: BufferSlice, branches: Vec<Vec<Ready>> },
+    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(BufferSlice, BufferSlice, usize)> },
 }
 
 /// How often a loop runs.
 pub(crate) enum ReadyTrip {
     Exact(usize),
-    Bounded { bound: usize, count: Place },
-    While { test: Vec<Ready>, flag: Place },
+    Bounded { bound: usize, count: BufferSlice },
+    While { test: Vec<Ready>, flag: BufferSlice },
 }
 
 /// Where an operand of a product comes from.
 pub(crate) enum Side {
-    Memory(Place),
+    Memory(BufferSlice),
     /// Written block by block while it is packed.
     Blocks {
         code: Code,
-        args: Vec<Place>,
+        args: Vec<BufferSlice>,
     },
     /// Packed when the program was loaded.
     Packed(HostBuffer),
@@ -77,8 +77,8 @@ pub(crate) enum Side {
 
 /// Where a product goes.
 pub(crate) enum Product {
-    Memory(Place),
-    Tiles { code: Code, args: Vec<Place> },
+    Memory(BufferSlice),
+    Tiles { code: Code, args: Vec<BufferSlice> },
 }
 
 /// Memory that one run uses.
@@ -122,11 +122,11 @@ impl Loaded {
         }
         let mut needs = Needs { general, ..Needs::default() };
         let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
-        let needed = crate::overlap::needed(&program);
+        let needed = crate::overlap::collective_deadlines(&program);
         let mut constants = Vec::with_capacity(program.buffers.len());
         for b in &program.buffers {
             constants.push(match &b.class {
-                Class::Constant(l) => {
+                BufferKind::Constant(l) => {
                     let m = HostBuffer::new(l.bytes().len())?;
                     m.write(0, l.bytes())?;
                     Some(m)
@@ -200,7 +200,7 @@ impl Executable for Loaded {
         self.arena_bytes
     }
 
-    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+    fn run_with_arena(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let memory = host(arena)?;
         if arena.bytes() < self.arena_bytes || memory.align_offset(ALIGN) != 0 {
             return Err(Error::Bindings(format!(
@@ -266,11 +266,11 @@ impl Loaded {
         };
         for (i, b) in self.program.buffers.iter().enumerate() {
             bases[i] = match &b.class {
-                Class::Input(n) => uses.input(*n).as_ptr(),
-                Class::Output(n) => uses.output(*n).as_ptr(),
-                Class::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
+                BufferKind::Input(n) => uses.input(*n).as_ptr(),
+                BufferKind::Output(n) => uses.output(*n).as_ptr(),
+                BufferKind::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
                 // SAFETY: the planner keeps offsets inside the arena.
-                Class::Activation => unsafe { memory.add(b.offset) },
+                BufferKind::Activation => unsafe { memory.add(b.offset) },
             };
         }
         let _denormals = self.pool.denormals().here();
@@ -459,10 +459,10 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             Ready::Kernel { code, sizes, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
-            let side = |f: &Factor| -> Result<Side> {
+            let side = |f: &MatmulOperand| -> Result<Side> {
                 Ok(match f {
-                    Factor::Memory(p) => Side::Memory(p.clone()),
-                    Factor::Computed(c) => Side::Blocks { code: code(cpu, &c.kernel)?, args: c.args.clone() },
+                    MatmulOperand::Memory(p) => Side::Memory(p.clone()),
+                    MatmulOperand::Computed(c) => Side::Blocks { code: code(cpu, &c.kernel)?, args: c.args.clone() },
                 })
             };
             let constant = constant_matrix(program, shape, b);
@@ -481,7 +481,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             Ready::Matmul { plan: Box::new(plan), a, b, out }
         }
         Step::Library { op, args, outs } => {
-            let split = |x: &[(Place, Type)]| -> (Vec<Place>, Vec<Type>) { x.iter().cloned().unzip() };
+            let split = |x: &[(BufferSlice, Type)]| -> (Vec<BufferSlice>, Vec<Type>) { x.iter().cloned().unzip() };
             let ((args, arg_types), (outs, out_types)) = (split(args), split(outs));
             let routine = library::prepare(op, &arg_types, &out_types, cpu)?;
             needs.gemm = needs.gemm.max(routine.scratch_bytes());
@@ -498,9 +498,9 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             Ready::Loop {
                 level: *level,
                 trip: match trip {
-                    Trip::Exact(n) => ReadyTrip::Exact(*n),
-                    Trip::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
-                    Trip::While { test, flag } => {
+                    TripCount::Exact(n) => ReadyTrip::Exact(*n),
+                    TripCount::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::While { test, flag } => {
                         ReadyTrip::While { test: load_steps(cpu, program, test, needs)?, flag: flag.clone() }
                     }
                 },
@@ -525,9 +525,9 @@ fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
 
 /// The data of a B that is a constant, the same for all matrices, of a product that packs it; and the offset of its first
 /// element.
-fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &Factor) -> Option<(&'a Literal, usize)> {
-    let Factor::Memory(Place { slot: Slot::Fixed(id), offset, strides }) = b else { return None };
-    let Class::Constant(data) = &program.buffers[id.0 as usize].class else { return None };
+fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &MatmulOperand) -> Option<(&'a Literal, usize)> {
+    let MatmulOperand::Memory(BufferSlice { slot: BufferRef::Fixed(id), offset, strides }) = b else { return None };
+    let BufferKind::Constant(data) = &program.buffers[id.0 as usize].class else { return None };
     let shared = s.batch == 1 || s.b[0] == 0;
     (shared && strides.is_empty() && s.m.min(s.n).min(s.k) >= PACKED_AHEAD).then_some((data, *offset as usize))
 }

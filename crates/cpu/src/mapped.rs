@@ -8,16 +8,16 @@ use std::fs::File;
 use std::sync::Arc;
 
 /// A file's bytes as memory. What is written there stays in this process.
-pub struct Mapped {
+pub struct MmapFile {
     #[cfg(all(target_os = "linux", not(miri)))]
     place: linux::Place,
 }
 
-impl Mapped {
+impl MmapFile {
     /// The first bytes of a file, which has so many; none where that can't be.
-    pub fn new(file: &File, bytes: usize) -> Option<Arc<Mapped>> {
+    pub fn new(file: &File, bytes: usize) -> Option<Arc<MmapFile>> {
         #[cfg(all(target_os = "linux", not(miri)))]
-        return Some(Arc::new(Mapped { place: linux::Place::new(file, bytes)? }));
+        return Some(Arc::new(MmapFile { place: linux::Place::new(file, bytes)? }));
         #[cfg(not(all(target_os = "linux", not(miri))))]
         {
             let _ = (file, bytes);
@@ -26,7 +26,7 @@ impl Mapped {
     }
 
     /// Some of the bytes as a buffer, which keeps the rest alive.
-    pub fn part(self: &Arc<Mapped>, offset: usize, bytes: usize) -> Option<HostBuffer> {
+    pub fn part(self: &Arc<MmapFile>, offset: usize, bytes: usize) -> Option<HostBuffer> {
         #[cfg(all(target_os = "linux", not(miri)))]
         return self.place.part(offset, bytes, self.clone());
         #[cfg(not(all(target_os = "linux", not(miri))))]
@@ -199,7 +199,7 @@ mod tests {
         let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
         std::fs::write(&path, &bytes).expect("written");
         let file = File::open(&path).expect("there");
-        let mapped = Mapped::new(&file, bytes.len()).expect("mapped");
+        let mapped = MmapFile::new(&file, bytes.len()).expect("mapped");
         drop(file);
         let part = mapped.part(4, 30_000).expect("inside");
         assert!(mapped.part(4, 40_000).is_none() && mapped.part(usize::MAX, 2).is_none());
@@ -216,7 +216,7 @@ mod tests {
         // Others are as they were.
         let other = std::env::temp_dir().join(format!("tensorloom-mapped-other-{}", std::process::id()));
         std::fs::write(&other, &bytes).expect("written");
-        let second = Mapped::new(&File::open(&other).expect("there"), bytes.len()).expect("mapped");
+        let second = MmapFile::new(&File::open(&other).expect("there"), bytes.len()).expect("mapped");
         second.part(0, 100).expect("inside").read(0, &mut got[..100]).expect("read");
         assert!(second.is_whole() && got[..100] == bytes[..100]);
         drop((part, mapped));

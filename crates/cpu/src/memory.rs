@@ -166,7 +166,7 @@ fn large_pages(ptr: *mut u8, bytes: usize) {
 
 /// Gives the system back what the allocator holds of freed memory, where it can be asked to. Compiling a large program leaves megabytes
 /// of that, which would stay for as long as the program runs.
-pub fn give_back_freed() {
+pub fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: only pages that nothing uses are given back.
     unsafe {

@@ -3,12 +3,12 @@
 //! A collective is started on a copy of its operand, so only its result matters: the planner keeps its place from the step that
 //! starts it, and nobody looks at it before the first step that touches it.
 
-use compiler::program::{BufferId, Class, Program, Step};
+use compiler::program::{BufferId, BufferKind, Program, Step};
 use ir::Op;
 
 /// For each step of the program: the step before which its result must be there, if it is a collective that others may
 /// run concurrently with.
-pub fn needed(program: &Program) -> Vec<Option<usize>> {
+pub fn collective_deadlines(program: &Program) -> Vec<Option<usize>> {
     let steps = &program.steps;
     let talks = |step: &Step| match step {
         Step::Library { op, outs, .. } => match &**op {
@@ -28,7 +28,7 @@ pub fn needed(program: &Program) -> Vec<Option<usize>> {
         match first {
             Some(first) => Some(first).filter(|first| *first > k + 1),
             // The place of what nobody reads may be another's at once.
-            None => matches!(program.buffers[result.0 as usize].class, Class::Output(_)).then_some(steps.len()),
+            None => matches!(program.buffers[result.0 as usize].class, BufferKind::Output(_)).then_some(steps.len()),
         }
     };
     steps.iter().enumerate().map(of).collect()

@@ -6,7 +6,7 @@ use compiler::{ALIGN, DeviceBuffer};
 use cpu::{Cpu, HostBuffer};
 use harness::{Random, bindings, load, read, same};
 use ir::ops::Sort;
-use ir::{Build, Builder, DType, Graph, Type, Unary};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary};
 use std::sync::Arc;
 
 /// A product, a sum over rows, a sort and a convolution: kernels with scratch, packed panels and routines.
@@ -49,7 +49,7 @@ fn runs_in_memory_of_the_caller() {
                 let mut own = arena(exe.arena_bytes(), fill);
                 let mut b = bindings(&cpu, &*bare, &inputs);
                 for first in (0..steps).step_by(step) {
-                    bare.run_in(&mut b, &mut own, first..(first + step).min(steps)).unwrap();
+                    bare.run_with_arena(&mut b, &mut own, first..(first + step).min(steps)).unwrap();
                 }
                 same("in an arena", &read(&*bare, &b), &want);
             }
@@ -65,18 +65,18 @@ fn arenas_that_do_not_fit_are_refused() {
     let needed = exe.arena_bytes();
     let mut b = bindings(&cpu, &*exe, &[]);
     let text = |r: compiler::Result<()>| r.unwrap_err().to_string();
-    let small = text(exe.run_in(&mut b, &mut arena(needed - 1, 0), 0..1));
+    let small = text(exe.run_with_arena(&mut b, &mut arena(needed - 1, 0), 0..1));
     assert!(small.contains(&format!("needs {needed} bytes")), "{small}");
     let block = Arc::new(arena(needed + ALIGN, 0));
     // SAFETY: nothing else uses the block.
     let mut skewed = unsafe { HostBuffer::part(&block, 8, needed).unwrap() };
-    assert!(text(exe.run_in(&mut b, &mut skewed, 0..1)).contains("multiple of 64"));
+    assert!(text(exe.run_with_arena(&mut b, &mut skewed, 0..1)).contains("multiple of 64"));
     let steps = exe.program().steps.len();
     for bad in [steps..steps + 1, 1..0, 0..usize::MAX] {
-        assert!(text(exe.run_in(&mut b, &mut arena(needed, 0), bad)).contains("steps"));
+        assert!(text(exe.run_with_arena(&mut b, &mut arena(needed, 0), bad)).contains("steps"));
     }
     b.inputs.pop();
-    assert!(exe.run_in(&mut b, &mut arena(needed, 0), 0..1).is_err());
+    assert!(exe.run_with_arena(&mut b, &mut arena(needed, 0), 0..1).is_err());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn outputs_in_the_arena_are_refused() {
         let (mut own, part) =
             unsafe { (HostBuffer::part(&block, 0, needed).unwrap(), HostBuffer::part(&block, at, out).unwrap()) };
         b.outputs[0] = Arc::new(part);
-        let r = exe.run_in(&mut b, &mut own, steps.clone());
+        let r = exe.run_with_arena(&mut b, &mut own, steps.clone());
         match at == needed {
             true => r.unwrap(),
             false => assert!(r.unwrap_err().to_string().contains("output 0 lies in the arena")),

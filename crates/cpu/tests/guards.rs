@@ -12,7 +12,7 @@ use cpu::codegen::Target;
 use harness::guarded::{Side, guarded};
 use harness::{Random, close, load, read, run, same};
 use ir::ops::*;
-use ir::{Build, Builder, DType, Graph, Op, Shape, Type, Unary, interp};
+use ir::{GraphBuilder, Builder, DType, Graph, Op, Shape, Type, Unary, interp};
 use std::sync::Arc;
 
 /// Backends of each instruction set, on several thread counts.
@@ -40,7 +40,7 @@ fn check(what: &str, graph: &Graph, backends: &[Vec<Cpu>], r: &mut Random, toler
             };
             b.inputs.iter().zip(&x).for_each(|(to, x)| to.write(0, x.bytes()).unwrap());
             let mut arena = guarded(exe.arena_bytes(), ALIGN, 0xff, Side::End);
-            exe.run_in(&mut b, &mut arena, 0..program.steps.len()).unwrap();
+            exe.run_with_arena(&mut b, &mut arena, 0..program.steps.len()).unwrap();
             same(&format!("{what}, backend {i}"), &read(&*exe, &b), &usual);
         }
     }

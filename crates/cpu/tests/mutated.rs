@@ -8,7 +8,7 @@
 mod harness;
 
 use compiler::loops::{self, Extent, Index, Kernel, Op, Size, Stmt};
-use compiler::program::{BufferId, Class, Factor, KernelArg, Parts, Place, Slot, Step, Trip};
+use compiler::program::{BufferId, BufferKind, MatmulOperand, KernelArg, Parts, BufferSlice, BufferRef, Step, TripCount};
 use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Options, Program, UncheckedProgram};
 use cpu::Cpu;
 use harness::guarded::{Side, guarded};
@@ -90,7 +90,7 @@ fn count(steps: &[Step], kinds: &mut [usize; 7]) {
             Step::Zero { .. } => return,
             Step::Loop(l) => {
                 count(&l.body, kinds);
-                if matches!(l.trip, Trip::While { .. }) { 4 } else { 5 }
+                if matches!(l.trip, TripCount::While { .. }) { 4 } else { 5 }
             }
             Step::Branch { branches, .. } => {
                 branches.iter().for_each(|b| count(b, kinds));
@@ -176,8 +176,8 @@ fn work(steps: &[Step]) -> f64 {
             Step::Matmul { shape: s, a, b, epilogue, .. } => {
                 let inner = |k: &Kernel, times: f64| kernel_work(&k.body) * times.max(1.0);
                 let computed = [a, b].into_iter().map(|f| match f {
-                    Factor::Computed(c) => inner(&c.kernel, s.batch as f64),
-                    Factor::Memory(_) => 0.0,
+                    MatmulOperand::Computed(c) => inner(&c.kernel, s.batch as f64),
+                    MatmulOperand::Memory(_) => 0.0,
                 });
                 let product = [s.batch, s.m, s.n, s.k].iter().map(|n| n.max(&1)).map(|n| *n as f64).product::<f64>();
                 product
@@ -190,9 +190,9 @@ fn work(steps: &[Step]) -> f64 {
             Step::Copy { bytes, .. } | Step::Zero { bytes, .. } => *bytes as f64,
             Step::Branch { branches, .. } => branches.iter().map(|b| work(b)).sum(),
             Step::Loop(l) => match &l.trip {
-                Trip::Exact(n) => (1.0 + work(&l.body)) * *n as f64,
-                Trip::Bounded { bound, .. } => (1.0 + work(&l.body)) * *bound as f64,
-                Trip::While { .. } => f64::INFINITY,
+                TripCount::Exact(n) => (1.0 + work(&l.body)) * *n as f64,
+                TripCount::Bounded { bound, .. } => (1.0 + work(&l.body)) * *bound as f64,
+                TripCount::While { .. } => f64::INFINITY,
             },
         })
         .sum()
@@ -251,7 +251,7 @@ fn run(cpu: &Cpu, program: Program, r: &mut Rng, tally: &mut Tally) {
     }
     let mut b = Bindings { inputs, outputs };
     let mut arena = guarded(exe.arena_bytes(), ALIGN, 0xff, side);
-    match exe.run_in(&mut b, &mut arena, 0..program.steps.len()) {
+    match exe.run_with_arena(&mut b, &mut arena, 0..program.steps.len()) {
         Ok(()) => tally.ran += 1,
         Err(_) => tally.failed += 1,
     }
@@ -317,8 +317,8 @@ fn header(p: &mut Parts, r: &mut Rng) {
                 *d = size(*d, r);
             }
             match b.class {
-                Class::Input(i) => p.inputs[i] = b.ty.clone(),
-                Class::Output(o) => p.outputs[o] = b.ty.clone(),
+                BufferKind::Input(i) => p.inputs[i] = b.ty.clone(),
+                BufferKind::Output(o) => p.outputs[o] = b.ty.clone(),
                 _ => {}
             }
         }
@@ -330,17 +330,17 @@ fn header(p: &mut Parts, r: &mut Rng) {
     }
 }
 
-fn place(p: &mut Place, (buffers, levels): (usize, usize), r: &mut Rng) {
+fn place(p: &mut BufferSlice, (buffers, levels): (usize, usize), r: &mut Rng) {
     match r.below(4) {
         0 => p.offset = number(p.offset, r),
         1 => match p.strides.first_mut() {
             Some(s) => s.1 = number(s.1, r),
             None => p.strides.push((r.below(levels + 1), number(4, r))),
         },
-        2 => p.slot = Slot::Fixed(BufferId(r.below(buffers + 1) as u32)),
+        2 => p.slot = BufferRef::Fixed(BufferId(r.below(buffers + 1) as u32)),
         _ => {
             let id = |r: &mut Rng| BufferId(r.below(buffers) as u32);
-            p.slot = Slot::Alternating(r.below(levels + 1), id(r), id(r));
+            p.slot = BufferRef::DoubleBuffered(r.below(levels + 1), id(r), id(r));
         }
     }
 }
@@ -397,8 +397,8 @@ fn steps(list: &mut Vec<Step>, of: (usize, usize), r: &mut Rng) {
                 }
                 let side = if r.chance(0.5) { a } else { b };
                 match side {
-                    Factor::Memory(p) => place(p, of, r),
-                    Factor::Computed(c) => match c.args.first_mut() {
+                    MatmulOperand::Memory(p) => place(p, of, r),
+                    MatmulOperand::Computed(c) => match c.args.first_mut() {
                         Some(p) if r.chance(0.3) => place(p, of, r),
                         _ => kernel(Arc::make_mut(&mut c.kernel), r),
                     },
@@ -434,15 +434,15 @@ fn steps(list: &mut Vec<Step>, of: (usize, usize), r: &mut Rng) {
         Step::Loop(l) => match r.below(6) {
             0 => l.level = size(l.level, r),
             1 => match &mut l.trip {
-                Trip::Exact(n) => *n = size(*n, r),
-                Trip::Bounded { bound, count } => {
+                TripCount::Exact(n) => *n = size(*n, r),
+                TripCount::Bounded { bound, count } => {
                     if r.chance(0.5) {
                         *bound = size(*bound, r)
                     } else {
                         place(count, of, r)
                     }
                 }
-                Trip::While { flag, .. } => place(flag, of, r),
+                TripCount::While { flag, .. } => place(flag, of, r),
             },
             2 => l.reverse = !l.reverse,
             3 => {

@@ -2,10 +2,10 @@
 
 mod harness;
 
-use compiler::program::{Factor, Step};
+use compiler::program::{MatmulOperand, Step};
 use cpu::Cpu;
 use harness::{Random, close, load, run};
-use ir::{Build, Builder, DType, Graph, Literal, Type, Unary, interp};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary, interp};
 
 fn inputs(g: &Graph) -> Vec<Literal> {
     let mut r = Random(11);
@@ -20,7 +20,7 @@ fn computed(g: &Graph) -> usize {
     for threads in [1, 2] {
         let cpu = Cpu::new(threads);
         let exe = load(&cpu, g, true);
-        let is = |f: &Factor| matches!(f, Factor::Computed(_)) as usize;
+        let is = |f: &MatmulOperand| matches!(f, MatmulOperand::Computed(_)) as usize;
         let products = exe.program().steps.iter();
         count = products.map(|s| if let Step::Matmul { a, b, .. } = s { is(a) + is(b) } else { 0 }).sum();
         let narrow = g.output_types().iter().any(|t| t.dtype.size() == 2);

@@ -5,7 +5,7 @@ use cpu::Cpu;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
-use ir::{Build, Builder, DType, Graph, Type, Unary};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary};
 use oracle::counting::{Counting, allocations};
 
 #[global_allocator]

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 use compiler::loops::{Builder as Loops, LoopKind, Mode, Size};
-use compiler::program::{Buffer, BufferId, Class, KernelArg, Parts, Place, Step};
+use compiler::program::{Buffer, BufferId, BufferKind, KernelArg, Parts, BufferSlice, Step};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options, UncheckedProgram};
 use cpu::{Cpu, HostBuffer};
-use ir::{Build, Builder, DType, Graph, Type};
+use ir::{GraphBuilder, Builder, DType, Graph, Type};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -201,11 +201,11 @@ fn arenas_that_do_not_fit_are_refused() {
     let steps = exe.program().steps.len();
     let mut b = Bindings { inputs: vec![alloc(&cpu, 16)], outputs: vec![alloc(&cpu, 16)] };
     let mut arena = HostBuffer::new(exe.arena_bytes()).unwrap();
-    exe.run_in(&mut b, &mut arena, 0..steps).unwrap();
+    exe.run_with_arena(&mut b, &mut arena, 0..steps).unwrap();
     let mut small = HostBuffer::new(exe.arena_bytes() - 1).unwrap();
-    assert!(exe.run_in(&mut b, &mut small, 0..steps).is_err());
+    assert!(exe.run_with_arena(&mut b, &mut small, 0..steps).is_err());
     for range in [0..steps + 1, steps..usize::MAX, usize::MAX..usize::MAX] {
-        assert!(exe.run_in(&mut b, &mut arena, range).is_err());
+        assert!(exe.run_with_arena(&mut b, &mut arena, range).is_err());
     }
 }
 
@@ -218,9 +218,9 @@ fn program(n: i64) -> Parts {
         let one = b.number(DType::F32, 1.0);
         b.store(y, i, one);
     });
-    let args = vec![KernelArg::Place(Place::of(BufferId(0)))];
+    let args = vec![KernelArg::Place(BufferSlice::of(BufferId(0)))];
     Parts {
-        buffers: vec![Buffer { ty: ty.clone(), class: Class::Output(0), offset: 0, live: Some((0, 0)) }],
+        buffers: vec![Buffer { ty: ty.clone(), class: BufferKind::Output(0), offset: 0, live: Some((0, 0)) }],
         inputs: Vec::new(),
         outputs: vec![ty],
         steps: vec![Step::Kernel { kernel: Arc::new(b.finish()), args, parallel: None }],

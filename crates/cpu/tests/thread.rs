@@ -5,7 +5,7 @@ use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
 use ir::composites::norm::rmsnorm;
 use ir::ops::Scan;
-use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, Unary, interp};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary, interp};
 use std::sync::Arc;
 
 const F: DType = DType::F32;
@@ -58,7 +58,7 @@ fn inputs(graph: &Graph, count: i32) -> Vec<Literal> {
 }
 
 fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {
-    let program = compiler::compile(graph, cpu, &Options { claims, ..Options::default() }).unwrap();
+    let program = compiler::compile(graph, cpu, &Options { fuse_composites: claims, ..Options::default() }).unwrap();
     cpu.load(program).unwrap()
 }
 

@@ -97,7 +97,7 @@ impl Inner {
 
     /// Checks a collective and gives it its number.
     fn call(&self, op: &Collective, ty: &Type, from: usize) -> Result<Call> {
-        let fits = |p: ir::Problem| Error::Call(format!("{}: {p}", op.name()));
+        let fits = |p: ir::InferError| Error::Call(format!("{}: {p}", op.name()));
         self.mesh.set(&op.axes).map_err(fits)?;
         let operand = if op.kind == ir::ops::CollectiveKind::Index { &[][..] } else { std::slice::from_ref(ty) };
         let out = op.infer(operand).map_err(fits)?[0].bytes();
@@ -228,7 +228,7 @@ impl Comm {
     }
 
     /// Sends bytes to some ranks and receives from some; all that take part are in it at once.
-    pub fn exchange(&self, what: &str, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
+    pub fn send_recv(&self, what: &str, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
         let tag = Tag { group: 0, number: 0, what: fingerprint(what) };
         self.inner.transport.exchange(tag, sends, receives).map_err(|e| self.inner.failed(e))?;
         let mut traffic = locked(&self.inner.traffic);
@@ -239,7 +239,7 @@ impl Comm {
     }
 
     /// Whether some rank says so.
-    pub fn any(&self, own: bool) -> Result<bool> {
+    pub fn all_reduce_any(&self, own: bool) -> Result<bool> {
         let op = Collective::new(ir::ops::CollectiveKind::Max, self.mesh().axes());
         let mut out = [0; 4];
         self.run(&op, &Type::scalar(ir::DType::I32), &i32::from(own).to_le_bytes(), &mut out)?;
@@ -247,13 +247,13 @@ impl Comm {
     }
 
     /// Waits until all ranks are here, and finds out whether they agree about `what`.
-    pub fn agree(&self, what: &str) -> Result<()> {
+    pub fn assert_same_on_all_ranks(&self, what: &str) -> Result<()> {
         let (own, n) = (fnv(what).to_le_bytes(), self.inner.transport.world());
         let mut came = vec![[0; 8]; n];
         let sends: Vec<(usize, &[u8])> = (0..n).filter(|r| *r != self.rank()).map(|r| (r, &own[..])).collect();
         let others = came.iter_mut().enumerate().filter(|(r, _)| *r != self.rank());
         let mut receives: Vec<(usize, &mut [u8])> = others.map(|(r, b)| (r, &mut b[..])).collect();
-        self.exchange("agree", &sends, &mut receives)?;
+        self.send_recv("agree", &sends, &mut receives)?;
         match (0..n).find(|&r| r != self.rank() && came[r] != own) {
             Some(rank) => Err(self
                 .inner
@@ -289,7 +289,7 @@ impl Started {
     }
 }
 
-impl compiler::Talking for Started {
+impl compiler::PendingCollective for Started {
     fn finish(self: Box<Self>, to: &mut [u8]) -> compiler::Result<()> {
         Started::finish(*self, to).map_err(compiler::Error::from)
     }
@@ -323,9 +323,9 @@ impl Communicator for Comm {
         Comm::run(self, op, ty, from, to).map_err(compiler::Error::from)
     }
 
-    fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> compiler::Result<Option<Box<dyn compiler::Talking>>> {
+    fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> compiler::Result<Option<Box<dyn compiler::PendingCollective>>> {
         let started = Comm::start(self, op, ty, from).map_err(compiler::Error::from)?;
-        Ok(started.map(|s| Box::new(s) as Box<dyn compiler::Talking>))
+        Ok(started.map(|s| Box::new(s) as Box<dyn compiler::PendingCollective>))
     }
 }
 

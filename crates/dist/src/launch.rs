@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A process among others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ProcessInfo {
     /// Its rank.
     pub rank: usize,
     /// How many there are.
@@ -40,14 +40,14 @@ pub fn on_machine() -> Option<usize> {
 /// Where rank 0 listens if nothing says otherwise.
 const ADDRESS: &str = "127.0.0.1:29671";
 
-impl Place {
+impl ProcessInfo {
     /// From the environment: `loom launch`, mpirun, srun, torchrun; `None` for a process that was started alone.
-    pub fn from_env() -> Result<Option<Place>> {
-        Place::from_vars(&|name| std::env::var(name).ok())
+    pub fn from_env() -> Result<Option<ProcessInfo>> {
+        ProcessInfo::from_vars(&|name| std::env::var(name).ok())
     }
 
     /// From variables.
-    pub fn from_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>> {
+    pub fn from_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Option<ProcessInfo>> {
         for (rank_name, world_name) in LAUNCHERS {
             let (Some(rank), Some(world)) = (var(rank_name), var(world_name)) else { continue };
             let number = |name: &str, text: &str| {
@@ -65,7 +65,7 @@ impl Place {
                 Some(format!("{host}:{port}"))
             });
             let address = address.unwrap_or_else(|| ADDRESS.to_string());
-            return Ok(Some(Place { rank, world, address, secret: Secret::from_vars(var)? }));
+            return Ok(Some(ProcessInfo { rank, world, address, secret: Secret::from_vars(var)? }));
         }
         Ok(None)
     }

@@ -2,7 +2,7 @@
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
-use crate::mail::Mailbox;
+use crate::mail::MessageQueue;
 use crate::transport::{Tag, Transport};
 use ir::Mesh;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 /// A rank that is a thread.
 pub struct Local {
     rank: usize,
-    mail: Arc<Vec<Mailbox>>,
+    mail: Arc<Vec<MessageQueue>>,
 }
 
 /// Ways between so many threads.
 pub fn transports(world: usize) -> Vec<Local> {
-    let mail: Arc<Vec<Mailbox>> = Arc::new((0..world).map(|_| Mailbox::new(world)).collect());
+    let mail: Arc<Vec<MessageQueue>> = Arc::new((0..world).map(|_| MessageQueue::new(world)).collect());
     (0..world).map(|rank| Local { rank, mail: mail.clone() }).collect()
 }
 

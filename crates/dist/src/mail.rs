@@ -23,16 +23,16 @@ struct State {
 }
 
 /// Messages by sender.
-pub(crate) struct Mailbox {
+pub(crate) struct MessageQueue {
     state: Mutex<State>,
     changed: Condvar,
     pub(crate) patience: Duration,
 }
 
-impl Mailbox {
-    pub(crate) fn new(world: usize) -> Mailbox {
+impl MessageQueue {
+    pub(crate) fn new(world: usize) -> MessageQueue {
         let state = State { queues: BTreeMap::new(), gone: None, finished: vec![false; world] };
-        Mailbox { state: Mutex::new(state), changed: Condvar::new(), patience: patience() }
+        MessageQueue { state: Mutex::new(state), changed: Condvar::new(), patience: patience() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -9,7 +9,7 @@
 //! read side by side, each for a short time, and only so many of them.
 
 use crate::error::{Error, Result};
-use crate::launch::Place;
+use crate::launch::ProcessInfo;
 use crate::mail::patience;
 use crate::secret::{Key, Mac, Nonce};
 use std::io::{ErrorKind, Read, Write};
@@ -271,7 +271,7 @@ fn connect(address: SocketAddr, until: Instant, whom: &str) -> Result<TcpStream>
 type Addresses = Vec<(IpAddr, u16)>;
 
 /// The connections of a rank to each other one; `about` is what all must agree on besides versions and numbers: the mesh.
-pub(crate) fn join(place: &Place, about: &str) -> Result<Vec<Option<TcpStream>>> {
+pub(crate) fn join(place: &ProcessInfo, about: &str) -> Result<Vec<Option<TcpStream>>> {
     if place.world == 1 {
         return Ok(vec![None]);
     }
@@ -322,7 +322,7 @@ fn misfit(hello: &Hello, about: &str, world: usize, here: &[Option<Arrival>]) ->
 }
 
 /// Rank 0: waits for all, looks whether they fit, and tells them where the others are.
-fn gather(place: &Place, about: &str, key: &Key, until: Instant) -> Result<Vec<Option<TcpStream>>> {
+fn gather(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result<Vec<Option<TcpStream>>> {
     let world = place.world;
     let mut here: Vec<Option<Arrival>> = (0..world).map(|_| None).collect();
     let mut arrivals = Arrivals::new(listen(resolve(&place.address)?, "rank 0")?, key)?;
@@ -377,7 +377,7 @@ fn greet_at(stream: &mut TcpStream, key: &Key, hello: &mut Hello, patience: Dura
 }
 
 /// Any other rank: greets rank 0, then connects to those before it and waits for those behind it.
-fn greet(place: &Place, about: &str, key: &Key, until: Instant) -> Result<Vec<Option<TcpStream>>> {
+fn greet(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result<Vec<Option<TcpStream>>> {
     let root = resolve(&place.address)?;
     let left = || until.saturating_duration_since(Instant::now()) + Duration::from_secs(5);
     let fault = |e: std::io::Error| start(e.to_string());

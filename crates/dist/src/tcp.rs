@@ -4,8 +4,8 @@
 //! so nobody waits to send. A connection that ends without goodbye means that its rank is gone: whoever sees it tells the rest.
 
 use crate::error::{Error, Result};
-use crate::launch::Place;
-use crate::mail::Mailbox;
+use crate::launch::ProcessInfo;
+use crate::mail::MessageQueue;
 pub use crate::rendezvous::VERSION;
 use crate::rendezvous::{self, get_exact, get_text, put_text};
 use crate::transport::{Tag, Transport};
@@ -26,7 +26,7 @@ const ABORT: u8 = 3;
 pub struct Tcp {
     rank: usize,
     world: usize,
-    mail: Arc<Mailbox>,
+    mail: Arc<MessageQueue>,
     /// To each other rank's writer.
     peers: Vec<Option<Sender<Vec<u8>>>>,
     streams: Vec<Option<TcpStream>>,
@@ -35,7 +35,7 @@ pub struct Tcp {
 
 impl Tcp {
     /// Finds the other ranks; `about` is what all must agree on besides versions and numbers: the mesh.
-    pub fn join(place: &Place, about: &str) -> Result<Tcp> {
+    pub fn join(place: &ProcessInfo, about: &str) -> Result<Tcp> {
         let streams = rendezvous::join(place, about)?;
         Tcp::over(place.rank, streams)
     }
@@ -43,7 +43,7 @@ impl Tcp {
     /// Over connections that stand, one to each other rank.
     fn over(rank: usize, streams: Vec<Option<TcpStream>>) -> Result<Tcp> {
         let world = streams.len();
-        let mail = Arc::new(Mailbox::new(world));
+        let mail = Arc::new(MessageQueue::new(world));
         let (mut peers, mut writers) = (Vec::new(), Vec::new());
         for (other, stream) in streams.iter().enumerate() {
             let Some(stream) = stream else {
@@ -72,7 +72,7 @@ impl Tcp {
 }
 
 /// Reads messages of a rank until it says goodbye, or is gone.
-fn read_all(mut stream: TcpStream, from: usize, mail: &Mailbox) {
+fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
     let mut next = || -> std::io::Result<bool> {
         match get_exact::<1>(&mut stream)?[0] {
             DATA => {

@@ -1,6 +1,6 @@
 //! Ranks that don't fit, don't come, hang or die: every other ends soon, with an error that says who and why.
 
-use dist::launch::{Place, Secret};
+use dist::launch::{ProcessInfo, Secret};
 use dist::{Comm, Error, local, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
@@ -15,8 +15,8 @@ fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-fn place(rank: usize, world: usize, address: &str) -> Place {
-    Place { rank, world, address: address.to_string(), secret: Secret::Text(SECRET.into()) }
+fn place(rank: usize, world: usize, address: &str) -> ProcessInfo {
+    ProcessInfo { rank, world, address: address.to_string(), secret: Secret::Text(SECRET.into()) }
 }
 
 fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
@@ -101,7 +101,7 @@ fn a_port_in_use_is_said_with_a_remedy() {
 fn variables_of_launchers_are_read() {
     let vars = |list: &'static [(&'static str, &'static str)]| {
         let list = [list, &[("LOOM_TOKEN", SECRET)]].concat();
-        Place::from_vars(&move |name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
+        ProcessInfo::from_vars(&move |name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
     };
     assert_eq!(vars(&[]).unwrap(), None);
     let mpi = vars(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")]).unwrap().unwrap();
@@ -123,9 +123,9 @@ fn ranks_in_different_programs_are_told_so() {
     });
     let e = e.unwrap_err().to_string();
     assert!(e.contains("runs another program") && e.contains("same order"), "{e}");
-    let e = local::spawn(&mesh, |comm| comm.agree(&format!("seed {}", comm.rank()))).unwrap_err().to_string();
+    let e = local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks(&format!("seed {}", comm.rank()))).unwrap_err().to_string();
     assert!(e.contains("settings, data or model are not the same"), "{e}");
-    assert!(local::spawn(&mesh, |comm| comm.agree("seed 1")).is_ok());
+    assert!(local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks("seed 1")).is_ok());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_thread_that_fails_ends_the_others_with_its_name() {
 /// Not a test: what the processes below do.
 #[test]
 fn child() {
-    let Ok(Some(place)) = Place::from_env() else { return };
+    let Ok(Some(place)) = ProcessInfo::from_env() else { return };
     let mesh = Mesh::new(&[("dp", place.world)]).unwrap();
     let said = place.join(&mesh).and_then(|comm| {
         println!("ready");

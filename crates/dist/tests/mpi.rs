@@ -3,7 +3,7 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::{Place, Secret};
+use dist::launch::{ProcessInfo, Secret};
 use dist::{Comm, Error, Result, local};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};

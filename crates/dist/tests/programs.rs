@@ -3,7 +3,7 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::{Place, Secret};
+use dist::launch::{ProcessInfo, Secret};
 use dist::{Comm, Error, Result, local, tcp::Tcp};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
@@ -23,7 +23,7 @@ fn over_tcp<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) -> 
         let join = |rank| {
             let (f, mesh) = (&f, mesh.clone());
             scope.spawn(move || {
-                let place = Place {
+                let place = ProcessInfo {
                     rank,
                     world,
                     address: free.to_string(),
@@ -47,7 +47,7 @@ fn map_of(s: &Sharded) -> &ShardMap {
 fn part(whole: &Literal, part: &[(usize, usize)]) -> Literal {
     let shape: Vec<usize> = part.iter().map(|p| p.1).collect();
     let mut b = ir::Builder::new();
-    use ir::Build;
+    use ir::GraphBuilder;
     let x: Value = b.graph.input(whole.ty().clone());
     let start: Vec<usize> = part.iter().map(|p| p.0).collect();
     let limit: Vec<usize> = part.iter().map(|p| p.0 + p.1).collect();
@@ -94,7 +94,7 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
             let both =
                 ShardMap::new(map.mesh.clone(), ins, outs, back).unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
             let mut b = ir::Builder::new();
-            use ir::Build;
+            use ir::GraphBuilder;
             let types: Vec<Type> = (both.body.input_types().iter().zip(&both.ins))
                 .map(|(t, spec)| spec.global(&both.mesh, t).unwrap())
                 .collect();
@@ -201,7 +201,7 @@ fn sums_of_every_dtype_have_the_interpreter_s_bits() {
                 Ok(out)
             });
             let mut b = ir::Builder::new();
-            use ir::Build;
+            use ir::GraphBuilder;
             let x = b.input(dtype, &[11]);
             let y = b.one(op.into(), &[x]).unwrap();
             let map = ShardMap::new(
@@ -229,7 +229,7 @@ fn sums_of_every_dtype_have_the_interpreter_s_bits() {
 
 #[test]
 fn a_program_without_a_communicator_is_refused_when_it_is_loaded() {
-    use ir::Build;
+    use ir::GraphBuilder;
     let mesh = Mesh::new(&[("dp", 2)]).unwrap();
     let mut b = ir::Builder::new();
     let x = b.input(ir::DType::F32, &[4]);

@@ -1,6 +1,6 @@
 //! Processes that are not ranks of a start connect to its ranks: they are dropped, and change nothing.
 
-use dist::launch::{Place, Secret};
+use dist::launch::{ProcessInfo, Secret};
 use dist::{Comm, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
@@ -17,8 +17,8 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-fn place(rank: usize, world: usize, address: &str, secret: &str) -> Place {
-    Place { rank, world, address: address.to_string(), secret: Secret::Text(secret.into()) }
+fn place(rank: usize, world: usize, address: &str, secret: &str) -> ProcessInfo {
+    ProcessInfo { rank, world, address: address.to_string(), secret: Secret::Text(secret.into()) }
 }
 
 /// The sum of a rank's number over all.
@@ -156,7 +156,7 @@ fn a_greeting_that_was_overheard_is_of_no_use() {
 /// Not a test: what the processes below do.
 #[test]
 fn child() {
-    let joined = Place::from_env().and_then(|place| {
+    let joined = ProcessInfo::from_env().and_then(|place| {
         let Some(place) = place else { return Ok(None) };
         place.join(&Mesh::new(&[("dp", place.world)]).unwrap()).map(Some)
     });

@@ -4,7 +4,7 @@ use crate::dims::Size;
 
 /// Axes: all (`()`), one (`-1`) or several (`[0, 2]`), counted from the end if negative; kept with size 1 if asked.
 #[derive(Clone, Debug)]
-pub struct Along {
+pub struct ReduceAxes {
     /// The axes; none means all.
     pub axes: Option<Vec<isize>>,
     /// They stay, with size 1.
@@ -12,13 +12,13 @@ pub struct Along {
 }
 
 /// Axes of a reduction, for `along(1).keep()`.
-pub fn along(axes: impl Into<Along>) -> Along {
+pub fn axes(axes: impl Into<ReduceAxes>) -> ReduceAxes {
     axes.into()
 }
 
-impl Along {
+impl ReduceAxes {
     /// The axes stay, with size 1.
-    pub fn keep(mut self) -> Along {
+    pub fn keep(mut self) -> ReduceAxes {
         self.keep = true;
         self
     }
@@ -32,50 +32,50 @@ impl Along {
         }
     }
 
-    fn of(axes: impl Iterator<Item = isize>) -> Along {
-        Along { axes: Some(axes.collect()), keep: false }
+    fn of(axes: impl Iterator<Item = isize>) -> ReduceAxes {
+        ReduceAxes { axes: Some(axes.collect()), keep: false }
     }
 }
 
-impl From<()> for Along {
-    fn from((): ()) -> Along {
-        Along { axes: None, keep: false }
+impl From<()> for ReduceAxes {
+    fn from((): ()) -> ReduceAxes {
+        ReduceAxes { axes: None, keep: false }
     }
 }
 
-impl From<Option<isize>> for Along {
-    fn from(axis: Option<isize>) -> Along {
-        Along { axes: axis.map(|a| vec![a]), keep: false }
+impl From<Option<isize>> for ReduceAxes {
+    fn from(axis: Option<isize>) -> ReduceAxes {
+        ReduceAxes { axes: axis.map(|a| vec![a]), keep: false }
     }
 }
 
-impl<S: Size> From<&[S]> for Along {
-    fn from(axes: &[S]) -> Along {
-        Along::of(axes.iter().map(|a| a.size()))
+impl<S: Size> From<&[S]> for ReduceAxes {
+    fn from(axes: &[S]) -> ReduceAxes {
+        ReduceAxes::of(axes.iter().map(|a| a.size()))
     }
 }
 
-impl<S: Size> From<Vec<S>> for Along {
-    fn from(axes: Vec<S>) -> Along {
-        Along::of(axes.iter().map(|a| a.size()))
+impl<S: Size> From<Vec<S>> for ReduceAxes {
+    fn from(axes: Vec<S>) -> ReduceAxes {
+        ReduceAxes::of(axes.iter().map(|a| a.size()))
     }
 }
 
-impl<S: Size> From<&Vec<S>> for Along {
-    fn from(axes: &Vec<S>) -> Along {
-        Along::of(axes.iter().map(|a| a.size()))
+impl<S: Size> From<&Vec<S>> for ReduceAxes {
+    fn from(axes: &Vec<S>) -> ReduceAxes {
+        ReduceAxes::of(axes.iter().map(|a| a.size()))
     }
 }
 
-impl From<[isize; 0]> for Along {
-    fn from(_: [isize; 0]) -> Along {
-        Along::of(std::iter::empty())
+impl From<[isize; 0]> for ReduceAxes {
+    fn from(_: [isize; 0]) -> ReduceAxes {
+        ReduceAxes::of(std::iter::empty())
     }
 }
 
-impl From<&[isize; 0]> for Along {
-    fn from(_: &[isize; 0]) -> Along {
-        Along::of(std::iter::empty())
+impl From<&[isize; 0]> for ReduceAxes {
+    fn from(_: &[isize; 0]) -> ReduceAxes {
+        ReduceAxes::of(std::iter::empty())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::tensor::{Kind, Tensor};
 use crate::transfer::one_device;
 use compiler::Bindings;
 use ir::ops::Call;
-use ir::{Build, DType, Graph, Loc, Value, Values};
+use ir::{GraphBuilder, DType, Graph, Loc, Value, Values};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ pub fn build(
     n: usize,
     engine: &Engine,
     args: &[&Tensor],
-    f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Values>,
+    f: impl FnOnce(&mut dyn GraphBuilder, &[Value]) -> ir::Result<Values>,
 ) -> Vec<Tensor> {
     record(at, n, Some(engine), args, |b, v| f(b, v)).into_vec()
 }

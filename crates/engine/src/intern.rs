@@ -9,7 +9,7 @@ use crate::kernels::Kernel;
 use crate::lru::hash_of;
 use crate::node::Ref;
 use ir::ops::{Composite, SavedForBackward};
-use ir::{Binary, Op, Problem, Type, Unary};
+use ir::{Binary, Op, InferError, Type, Unary};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -128,7 +128,7 @@ impl Signatures {
     }
 
     /// What an op gives for operands.
-    pub(crate) fn get(&mut self, op: &Arc<Op>, args: &[Ref]) -> Result<Arc<Signature>, Problem> {
+    pub(crate) fn get(&mut self, op: &Arc<Op>, args: &[Ref]) -> Result<Arc<Signature>, InferError> {
         let mut h = FxHasher::default();
         h.write_usize(Arc::as_ptr(op).addr());
         args.iter().for_each(|a| h.write_usize(Arc::as_ptr(a.ty()).addr()));

@@ -140,7 +140,7 @@ impl Kernels {
                 let types = graph.output_types().into_iter().map(Ty::new).collect();
                 let donate = what.over().map(|operand| (operand, 0)).into_iter().collect();
                 let program = compiler::compile(&graph, &*pool.backend, &Options { donate, ..Options::default() })?;
-                let kernel = Arc::new(Kernel { exe: pool.backend.load_general(program)?, types });
+                let kernel = Arc::new(Kernel { exe: pool.backend.load_shape_generic(program)?, types });
                 let mut cache = self.by_value.lock().unwrap_or_else(|e| e.into_inner());
                 cache.insert(value, Key::new(what, args), kernel.clone());
                 kernel

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 /// The memory of a tensor's elements, dense in row-major order. As long as it lives, nothing changes them.
 #[derive(Clone)]
-pub struct Lent(Stored);
+pub struct SharedMemory(Stored);
 
-impl Lent {
+impl SharedMemory {
     /// What lies there.
     pub fn ty(&self) -> &Type {
         &self.0.ty
@@ -29,7 +29,7 @@ impl Lent {
     }
 }
 
-impl std::fmt::Debug for Lent {
+impl std::fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lent({})", self.ty())
     }
@@ -38,8 +38,8 @@ impl std::fmt::Debug for Lent {
 impl Tensor {
     /// Computes what is needed, and lends the memory where the elements lie; no copy is made of a tensor without views.
     #[track_caller]
-    pub fn lend(&self) -> Result<Lent> {
-        self.realised("lend", &Loc::caller()).map(Lent)
+    pub fn export_memory(&self) -> Result<SharedMemory> {
+        self.realised("lend", &Loc::caller()).map(SharedMemory)
     }
 }
 
@@ -48,7 +48,7 @@ impl Engine {
     /// when what is recorded with the tensor runs, so nobody may change it while the tensor or what depends on it lives.
     /// Inside a trace the elements are copied.
     #[track_caller]
-    pub fn adopt(&self, ty: &Type, buffer: Arc<dyn DeviceBuffer>) -> Tensor {
+    pub fn import_memory(&self, ty: &Type, buffer: Arc<dyn DeviceBuffer>) -> Tensor {
         let at = context::place(&Loc::caller());
         let size = ty.bytes();
         if buffer.bytes() < size {

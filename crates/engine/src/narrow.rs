@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static NARROW: AtomicBool = AtomicBool::new(false);
 
 /// Makes 64-bit types 32-bit ones in everything that is recorded from now on.
-pub fn set_narrow(on: bool) {
+pub fn disable_x64(on: bool) {
     NARROW.store(on, Ordering::Relaxed);
 }
 

@@ -114,7 +114,7 @@ pub(crate) struct Node {
     /// Gradients flow through it.
     pub(crate) tracked: bool,
     /// Its value is not its argument's any more (that was changed without recording), but its gradient is.
-    pub(crate) straight: bool,
+    pub(crate) straight_through: bool,
     /// Where it runs.
     pub(crate) device: u8,
     /// What it belongs to, for profiles.
@@ -132,7 +132,7 @@ impl Node {
             at,
             leaf: None,
             tracked: false,
-            straight: false,
+            straight_through: false,
             device: 0,
             label: context::label(),
             slot: Mutex::new(Slot { args, ..Slot::default() }),

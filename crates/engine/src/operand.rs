@@ -106,30 +106,30 @@ pub enum OperandRef<'a> {
     message = "`{Self}` can't be combined with a tensor by an operator",
     note = "operands are tensors, their references, and numbers"
 )]
-pub trait Term {
+pub trait TensorOrScalar {
     /// What it is.
     fn term(&self) -> OperandRef<'_>;
 }
 
-impl Term for Tensor {
+impl TensorOrScalar for Tensor {
     fn term(&self) -> OperandRef<'_> {
         OperandRef::Tensor(self)
     }
 }
 
-impl<T: Term + ?Sized> Term for &T {
+impl<T: TensorOrScalar + ?Sized> TensorOrScalar for &T {
     fn term(&self) -> OperandRef<'_> {
         (**self).term()
     }
 }
 
-impl Term for Number {
+impl TensorOrScalar for Number {
     fn term(&self) -> OperandRef<'_> {
         OperandRef::Number(*self)
     }
 }
 
-impl Term for Operand {
+impl TensorOrScalar for Operand {
     fn term(&self) -> OperandRef<'_> {
         match self {
             Operand::Number(n) => OperandRef::Number(*n),

@@ -12,13 +12,13 @@ use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::{ANYWHERE, device_of};
 use ir::error::TypeError;
-use ir::ops::{Call, When};
-use ir::{Binary, Build, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use ir::ops::{Call, SavePolicy};
+use ir::{Binary, GraphBuilder, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
 /// A builder that also takes numbers written by the user.
-pub(crate) trait Record: Build {
+pub(crate) trait Record: GraphBuilder {
     /// A rank-0 number of the program text. In a compiled region it becomes an input (so that a new value needs no new
     /// program), elsewhere a constant.
     fn number(&mut self, s: Scalar) -> ir::Result<Value> {
@@ -30,7 +30,7 @@ pub(crate) trait Record: Build {
     fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
 
     /// What `f` makes of a value, as one op where ops run one by one: what is between need not exist.
-    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value>;
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value>;
 
     /// Whether two values have one type.
     fn same_type(&self, x: Value, y: Value) -> bool {
@@ -97,17 +97,17 @@ impl<'a> LazyBuild<'a> {
     fn saved(&self, sig: &Signature, args: &[Value]) -> SmallVec<[Saved; 2]> {
         let all: SmallVec<[usize; 4]>;
         let kept = match sig.saves.when {
-            When::Again => {
+            SavePolicy::Recompute => {
                 all = (0..args.len()).collect();
                 &all
             }
-            When::Kept | When::Bilinear | When::Quotient => &sig.saves.inputs,
+            SavePolicy::Kept | SavePolicy::Bilinear | SavePolicy::Quotient => &sig.saves.inputs,
         };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.get(*v).node.tracked);
         let needed = |i: usize| match sig.saves.when {
-            When::Bilinear => (0..args.len()).any(|k| k != i && tracked(k)),
-            When::Quotient => i == 1 || tracked(1),
-            When::Kept | When::Again => true,
+            SavePolicy::Bilinear => (0..args.len()).any(|k| k != i && tracked(k)),
+            SavePolicy::Quotient => i == 1 || tracked(1),
+            SavePolicy::Kept | SavePolicy::Recompute => true,
         };
         let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.base(*args.get(i)?));
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
@@ -143,7 +143,7 @@ impl<'a> LazyBuild<'a> {
             at: self.at.clone(),
             leaf: None,
             tracked,
-            straight: false,
+            straight_through: false,
             device,
             label: context::label(),
             slot: Mutex::new(Slot { args: refs, kept, ..Slot::default() }),
@@ -155,7 +155,7 @@ impl<'a> LazyBuild<'a> {
     }
 }
 
-impl Build for LazyBuild<'_> {
+impl GraphBuilder for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
         let op = self.state.ops.get(narrow::op(op));
         self.push(&op, args)
@@ -187,7 +187,7 @@ impl Build for LazyBuild<'_> {
 }
 
 impl Record for LazyBuild<'_> {
-    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
         // Backward goes through the ops themselves.
         if self.grad && self.get(x).node.tracked {
             return f(self, x);
@@ -402,7 +402,7 @@ pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Res
         ir::Error::Type(Box::new(TypeError {
             op: "an op with a number".into(),
             operands: Vec::new(),
-            problem: ir::Problem::other(why),
+            problem: ir::InferError::other(why),
             loc: Loc::Unknown,
         }))
     })?;

@@ -168,7 +168,7 @@ impl Shared {
         let backend = &self.devices[how.device].pool.backend;
         let start = compiler::clock::Instant::now();
         let program =
-            compiler::compile(&graph, &**backend, &Options { donate, claims: how.claims, ..Options::default() })?;
+            compiler::compile(&graph, &**backend, &Options { donate, fuse_composites: how.claims, ..Options::default() })?;
         debug::say(4, || program.to_string());
         let types = graph.output_types().into_iter().map(Arc::new).collect();
         let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };
@@ -345,7 +345,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
                 Input::Capture(t) => b.load(&t.0),
                 Input::Number(l) => match numbers.get(l) {
                     Some(v) => Ok(*v),
-                    None => ir::Build::constant(&mut b, l.clone()).map_err(Error::from),
+                    None => ir::GraphBuilder::constant(&mut b, l.clone()).map_err(Error::from),
                 },
                 Input::Arg => Err(Error::call("a compiled call", "an argument was lost", at)),
             };

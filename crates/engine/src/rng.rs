@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 use crate::trace::Mode;
 use ir::composites::dropout;
 use ir::ops::{Bitcast, Call, Threefry2x32};
-use ir::{Binary, Build, Builder, Compare, DType, Loc, Scalar, Type, Unary, Value, Values};
+use ir::{Binary, GraphBuilder, Builder, Compare, DType, Loc, Scalar, Type, Unary, Value, Values};
 use std::cell::RefCell;
 use std::sync::Arc;
 

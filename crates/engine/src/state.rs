@@ -182,7 +182,7 @@ impl State {
         let tracked = args.iter().any(|a| a.node.tracked);
         let node = Node::new(key, Work::Load { token, loc, ty }, args, at.clone());
         let mut node = node.tracked(tracked).of_leaf(leaf);
-        node.straight = straight;
+        node.straight_through = straight;
         node.device = device;
         let node = Arc::new(node);
         self.emit(Effect::LocLoad { loc, into: Arc::downgrade(&node) }, init, at);

@@ -18,7 +18,7 @@ use crate::narrow;
 use crate::record::{LazyBuild, Record, Tensors, record};
 use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
 use ir::ops::StopGradient;
-use ir::{Build, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
+use ir::{GraphBuilder, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -106,7 +106,7 @@ struct TraceBuild<'a> {
     lift: bool,
 }
 
-impl Build for TraceBuild<'_> {
+impl GraphBuilder for TraceBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
         self.state.b.emit(narrow::op(op), args)
     }
@@ -128,7 +128,7 @@ impl Build for TraceBuild<'_> {
 }
 
 impl Record for TraceBuild<'_> {
-    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
         f(self, x)
     }
 

@@ -3,7 +3,7 @@
 use crate::chain::{self, Chain};
 use ir::ops::{Pad, Slice};
 use ir::types::row_major;
-use ir::{Build, DType, Op, Result, Scalar, Shape, Type, Value};
+use ir::{GraphBuilder, DType, Op, Result, Scalar, Shape, Type, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl View {
     }
 
     /// The elements of the view in its base.
-    pub(crate) fn get(&self, b: &mut dyn Build, base: Value) -> Result<Value> {
+    pub(crate) fn get(&self, b: &mut dyn GraphBuilder, base: Value) -> Result<Value> {
         let mut v = base;
         for op in self.ops() {
             v = b.one((*op).clone(), &[v])?;
@@ -92,7 +92,7 @@ impl View {
 
     /// `base` with the elements of the view replaced (§4.4), written with ops that have derivatives. Where indices mean the
     /// same element, `new` must be the same there.
-    pub(crate) fn put(&self, b: &mut dyn Build, base: Value, new: Value) -> Result<Value> {
+    pub(crate) fn put(&self, b: &mut dyn GraphBuilder, base: Value, new: Value) -> Result<Value> {
         if self.ty.numel() == 0 {
             return Ok(base);
         }
@@ -103,7 +103,7 @@ impl View {
     }
 
     /// `put` by strides alone. A repeated axis is not written along, so the expanded tensor is not computed.
-    fn put_strided(&self, b: &mut dyn Build, base: Value, new: Value) -> Result<Value> {
+    fn put_strided(&self, b: &mut dyn GraphBuilder, base: Value, new: Value) -> Result<Value> {
         let ty = b.ty(base);
         let differs = |&a: &usize| self.ty.shape[a] > 1 && self.strides[a] != 0;
         // From the outermost axis in memory to the innermost one.
@@ -124,7 +124,7 @@ impl View {
 
     /// Elements along `axes` at their places in a base of zeros. A view of a dense base is nested: an axis begins where the
     /// elements of the axes inside it end, or later.
-    fn spread(&self, b: &mut dyn Build, v: Value, axes: &[usize], base: &[usize]) -> Result<Value> {
+    fn spread(&self, b: &mut dyn GraphBuilder, v: Value, axes: &[usize], base: &[usize]) -> Result<Value> {
         let zero = b.zeros(&Type::scalar(b.ty(v).dtype))?;
         let mut shape: Shape = axes.iter().map(|&a| self.ty.shape[a]).collect();
         shape.push(1);
@@ -190,7 +190,7 @@ fn restride(shape: &[usize], strides: &[isize], new: &[usize]) -> Option<Strides
 }
 
 /// `base` with the elements that a chain of slices, permutations and reshapes leads to replaced.
-pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Arc<Op>], new: Value) -> Result<Value> {
+pub(crate) fn put(b: &mut dyn GraphBuilder, base: Value, ops: &[Arc<Op>], new: Value) -> Result<Value> {
     let Some((op, rest)) = ops.split_first() else {
         return Ok(new);
     };
@@ -214,7 +214,7 @@ pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Arc<Op>], new: Value) -
     }
 }
 
-fn put_slice(b: &mut dyn Build, base: Value, ty: &Type, s: &Slice, new: Value) -> Result<Value> {
+fn put_slice(b: &mut dyn GraphBuilder, base: Value, ty: &Type, s: &Slice, new: Value) -> Result<Value> {
     let inner = b.ty(new);
     if inner.shape == ty.shape {
         return Ok(new);

@@ -1,6 +1,6 @@
 //! Ops that the device lacks: their operands go to the host, the host's backend runs them, the results come back.
 
-use compiler::program::{Place, library_name};
+use compiler::program::{BufferSlice, library_name};
 use compiler::{Backend, Bindings, Error, Executable, Options, Result};
 use ir::{Graph, Loc, Op, Type};
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,16 @@ pub(crate) struct Host {
     exe: Arc<dyn Executable>,
     /// Memory of the host for operands and results; one run at a time uses it.
     bindings: Mutex<Bindings>,
-    pub(crate) args: Vec<(Place, usize)>,
-    pub(crate) outs: Vec<(Place, usize)>,
+    pub(crate) args: Vec<(BufferSlice, usize)>,
+    pub(crate) outs: Vec<(BufferSlice, usize)>,
 }
 
 impl Host {
     pub(crate) fn new(
         host: &Arc<dyn Backend>,
         op: &Op,
-        args: &[(Place, Type)],
-        outs: &[(Place, Type)],
+        args: &[(BufferSlice, Type)],
+        outs: &[(BufferSlice, Type)],
     ) -> Result<Host> {
         let mut graph = Graph::new();
         let inputs: Vec<_> = args.iter().map(|(_, t)| graph.input(t.clone())).collect();
@@ -30,7 +30,7 @@ impl Host {
         }
         let exe = host.load(compiler::compile(&graph, &**host, &Options::default())?)?;
         let bindings = Mutex::new(Bindings::for_program(exe.program(), &**host)?);
-        let sized = |x: &[(Place, Type)]| x.iter().map(|(p, t)| (p.clone(), t.bytes())).collect();
+        let sized = |x: &[(BufferSlice, Type)]| x.iter().map(|(p, t)| (p.clone(), t.bytes())).collect();
         Ok(Host { exe, bindings, args: sized(args), outs: sized(outs) })
     }
 
@@ -41,7 +41,7 @@ impl Host {
             to.write(0, data)?;
         }
         self.exe.run(&mut bindings)?;
-        let read = |((_, bytes), from): (&(Place, usize), &Arc<dyn compiler::DeviceBuffer>)| {
+        let read = |((_, bytes), from): (&(BufferSlice, usize), &Arc<dyn compiler::DeviceBuffer>)| {
             let mut data = vec![0; *bytes];
             from.read(0, &mut data).map(|()| data)
         };

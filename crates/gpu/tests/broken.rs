@@ -1,7 +1,7 @@
 //! Grids broken on purpose: each kind of fault is found by the evaluator.
 
 use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Size};
-use gpu::grid::{self, EvalError, Given, Kernel, Launch, Limits, Scope, Space, Stmt, View};
+use gpu::grid::{self, EvalError, LaunchInfo, Kernel, Launch, Limits, Scope, Space, Stmt, View};
 use ir::{Binary, DType};
 
 const ROWS: i64 = 5;
@@ -47,7 +47,7 @@ fn views() -> [View; 2] {
 }
 
 fn lowered(limits: &Limits) -> Kernel {
-    let g = grid::lower(&rows(), limits, &Given::default()).unwrap();
+    let g = grid::lower(&rows(), limits, &LaunchInfo::default()).unwrap();
     assert_eq!(run(&g, &views(), 2), Ok(()), "{g}");
     g
 }
@@ -155,9 +155,9 @@ fn an_alias_that_was_named_gets_its_barrier() {
     let k = b.finish();
     let same = [views()[0], views()[0]];
     for limits in TARGETS {
-        let g = grid::lower(&k, &limits, &Given::default()).unwrap();
+        let g = grid::lower(&k, &limits, &LaunchInfo::default()).unwrap();
         assert!(matches!(run(&g, &same, 1), Err(EvalError::Race { .. })), "{g}");
-        let given = Given { aliases: vec![(Buf(0), Buf(1))], ..Given::default() };
+        let given = LaunchInfo { aliases: vec![(Buf(0), Buf(1))], ..LaunchInfo::default() };
         let g = grid::lower(&k, &limits, &given).unwrap();
         assert_eq!(run(&g, &same, 1), Ok(()), "{g}");
     }
@@ -207,7 +207,7 @@ fn scratch_that_nothing_wrote_is_found() {
 
 #[test]
 fn accesses_across_alignment_are_found() {
-    let given = Given { aligned: vec![16; 3], ..Given::default() };
+    let given = LaunchInfo { aligned: vec![16; 3], ..LaunchInfo::default() };
     let shifted = [View { offset: 4, bytes: views()[0].bytes - 4, ..views()[0] }, views()[1]];
     let mut b = Builder::new("copy");
     let (x, y) = (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
@@ -232,9 +232,9 @@ fn indices_that_do_not_fit_are_wide_or_refused() {
         });
     });
     let k = b.finish();
-    let wide = grid::lower(&k, &Limits::CUDA, &Given::default()).unwrap();
+    let wide = grid::lower(&k, &Limits::CUDA, &LaunchInfo::default()).unwrap();
     assert!(wide.to_string().contains("b0[i64 "), "{wide}");
-    let error = grid::lower(&k, &Limits::WEBGPU, &Given::default()).unwrap_err().to_string();
+    let error = grid::lower(&k, &Limits::WEBGPU, &LaunchInfo::default()).unwrap_err().to_string();
     assert!(error.contains("i64") && error.contains("2³¹"), "{error}");
 }
 

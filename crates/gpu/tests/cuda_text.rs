@@ -223,7 +223,7 @@ fn functions_are_as_exact_as_promised() {
                 let w = b.unary(op, v);
                 b.store(y, i, w);
             });
-            let g = grid::lower(&b.finish(), &Limits::CUDA, &grid::Given::default()).unwrap();
+            let g = grid::lower(&b.finish(), &Limits::CUDA, &grid::LaunchInfo::default()).unwrap();
             let bytes: Vec<u8> = inputs
                 .iter()
                 .flat_map(|x| ir::Scalar::from_f64(d, *x).bits().to_le_bytes()[..d.size()].to_vec())

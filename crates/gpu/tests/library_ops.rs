@@ -3,31 +3,31 @@
 
 mod grids;
 
-use compiler::program::{Class, Factor, KernelArg, Matmul, Place, Program, Slot, Step};
+use compiler::program::{BufferKind, MatmulOperand, KernelArg, Matmul, BufferSlice, Program, BufferRef, Step};
 use compiler::{Backend, Options};
 use gpu::grid::{self, Launch, Limits, View};
-use gpu::library::{Means, expand, takes};
+use gpu::library::{DeviceCaps, expand, takes};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{
     ArgReduce, Conv, Cumulative, GatherMode, PutAlong, RaggedDot, RaggedMode, ReduceKind, ReduceWindow, Scatter,
     ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowGather, WindowScatter, Windows,
 };
-use ir::{Build, Builder, DType, Graph, Literal, Op, Type};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Type};
 use oracle::rng::run_seed;
 use oracle::{Fill, Rng};
 
 const PRODUCTS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 
 /// A device for tests: kernels for these limits.
-fn means(rng: &mut Rng) -> Means {
+fn means(rng: &mut Rng) -> DeviceCaps {
     let limits = match rng.below(4) {
         0 => Limits::CUDA,
         1 => Limits::WEBGPU,
         // Chunks of a few hundred elements, so that short lines are merged.
         _ => Limits { shared: *rng.pick(&[3 << 10, 4 << 10]), busy: 64, ..Limits::CUDA },
     };
-    Means { limits, products: PRODUCTS, temporary: 1 << 30 }
+    DeviceCaps { limits, products: PRODUCTS, temporary: 1 << 30 }
 }
 
 /// A program's memory.
@@ -38,8 +38,8 @@ struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    fn view(&self, p: &Place) -> View {
-        let Slot::Fixed(b) = p.slot else { panic!("no loops here") };
+    fn view(&self, p: &BufferSlice) -> View {
+        let BufferRef::Fixed(b) = p.slot else { panic!("no loops here") };
         let (region, at) = self.homes[b.0 as usize];
         let offset = p.offset as usize;
         let bytes = self.program.buffers[b.0 as usize].ty.bytes() - offset;
@@ -53,11 +53,11 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     let mut homes = Vec::new();
     for b in &program.buffers {
         homes.push(match &b.class {
-            Class::Activation => (0, b.offset),
+            BufferKind::Activation => (0, b.offset),
             class => {
                 regions.push(match class {
-                    Class::Input(i) => inputs[*i].bytes().to_vec(),
-                    Class::Constant(l) => l.bytes().to_vec(),
+                    BufferKind::Input(i) => inputs[*i].bytes().to_vec(),
+                    BufferKind::Constant(l) => l.bytes().to_vec(),
                     _ => vec![0xA5; b.ty.bytes()],
                 });
                 (regions.len() - 1, 0)
@@ -80,7 +80,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
                 grid::eval(&g, &mut grids::slices(&mut m.regions), &views, launch)
                     .map_err(|e| format!("{}: {e}\n{limits:?}\n{g}\n{kernel}", kernel.name))?;
             }
-            Step::Matmul { shape, a: Factor::Memory(a), b: Factor::Memory(b), c: Some(c), .. } => {
+            Step::Matmul { shape, a: MatmulOperand::Memory(a), b: MatmulOperand::Memory(b), c: Some(c), .. } => {
                 product(&mut m, shape, [a, b, c]);
             }
             Step::Copy { from, to, bytes } => {
@@ -93,7 +93,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     }
     let mut outs: Vec<(usize, Literal)> = Vec::new();
     for (i, b) in program.buffers.iter().enumerate() {
-        if let Class::Output(o) = b.class {
+        if let BufferKind::Output(o) = b.class {
             let data = m.regions[m.homes[i].0].clone();
             outs.push((o, Literal::from_bytes(b.ty.clone(), &data).ok_or("bytes of another size")?));
         }
@@ -102,7 +102,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     Ok(outs.into_iter().map(|(_, l)| l).collect())
 }
 
-fn product(m: &mut Memory<'_>, s: &Matmul, places: [&Place; 3]) {
+fn product(m: &mut Memory<'_>, s: &Matmul, places: [&BufferSlice; 3]) {
     let [a, b, c] = places.map(|p| m.view(p));
     let at = |v: View, d: DType, i: isize| (v.region, v.offset + i as usize * d.size(), d);
     let get = |m: &Memory<'_>, (region, at, d): (usize, usize, DType)| {
@@ -135,7 +135,7 @@ fn alone(op: &Op, args: &[Type]) -> Graph {
 
 /// Compiles an op alone, expands and evaluates it, and compares with the interpreter: every bit of what is moved, sums within
 /// their error.
-fn agrees(op: &Op, inputs: &[Literal], means: &Means, rng: &mut Rng) -> Result<(), String> {
+fn agrees(op: &Op, inputs: &[Literal], means: &DeviceCaps, rng: &mut Rng) -> Result<(), String> {
     let types: Vec<Type> = inputs.iter().map(|l| l.ty().clone()).collect();
     let graph = alone(op, &types);
     let host = cpu::Cpu::with_target(1, None);
@@ -452,7 +452,7 @@ fn updates_go_where_they_should_in_their_order() {
 #[test]
 fn most_library_ops_of_the_table_are_taken() {
     let mut rng = Rng::new(run_seed());
-    let means = Means { limits: Limits::CUDA, products: PRODUCTS, temporary: 1 << 30 };
+    let means = DeviceCaps { limits: Limits::CUDA, products: PRODUCTS, temporary: 1 << 30 };
     let (mut taken, mut left) = (0, std::collections::BTreeSet::new());
     let mut names = std::collections::BTreeSet::new();
     for row in oracle::rows::all() {

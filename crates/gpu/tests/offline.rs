@@ -5,7 +5,7 @@
 use compiler::Options;
 use gpu::cuda::Offline;
 use ir::ops::Dot;
-use ir::{Build, Builder, DType, Graph};
+use ir::{GraphBuilder, Builder, DType, Graph};
 use oracle::random::{Options as Shape, sample};
 use oracle::rng::run_seed;
 

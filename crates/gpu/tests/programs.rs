@@ -4,11 +4,11 @@
 mod grids;
 
 use cpu::Cpu;
-use gpu::grid::{self, Given, Limits};
+use gpu::grid::{self, LaunchInfo, Limits};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
 use ir::ops::{Checkpoint, ReduceKind, Scan};
-use ir::{Build, Builder, Compare, DType, Graph, Op, Scalar, Type, Unary, Value};
+use ir::{GraphBuilder, Builder, Compare, DType, Graph, Op, Scalar, Type, Unary, Value};
 use oracle::{Rng, rng::run_seed};
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ fn spread(g: &Graph) -> Vec<String> {
     let cpu = Cpu::with_target(1, None);
     let mut out = Vec::new();
     for case in kernels(g, &cpu, Vec::new()).unwrap() {
-        let given = Given { aligned: vec![16; case.kernel.buffers.len()], ..Given::default() };
+        let given = LaunchInfo { aligned: vec![16; case.kernel.buffers.len()], ..LaunchInfo::default() };
         let g = grid::lower(&case.kernel, &Limits::CUDA, &given).unwrap();
         let text = g.to_string();
         let wait = if text.contains("barrier\n") {

@@ -13,7 +13,7 @@ fn a_map_is_cut_into_pieces() {
         let w = b.binary(Binary::Add, v, v);
         b.store(y, i, w);
     });
-    let g = grid::lower(&b.finish(), &grid::Limits::CUDA, &grid::Given::default()).unwrap();
+    let g = grid::lower(&b.finish(), &grid::Limits::CUDA, &grid::LaunchInfo::default()).unwrap();
     let text = "\
 grid double(b0: in f32, b1: out f32) 128 threads, 1 teams, work 100/128 {
   r0: i32 = thread

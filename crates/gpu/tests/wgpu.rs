@@ -5,12 +5,12 @@
 
 #![cfg(feature = "wgpu")]
 
-use compiler::Runs;
+use compiler::OpPlacement;
 use compiler::{Backend, Error, Options};
 use gpu::wgpu::{Choice, Wgpu, adapters};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::gather::GatherMode;
-use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, interp};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, interp};
 use oracle::backend::{Suite, bind, load, results, run, suite};
 use oracle::rng::run_seed;
 use oracle::{Fill, Rng};
@@ -238,7 +238,7 @@ fn library_ops_run_on_the_device() {
             if !matches!(node.op.semantics(), ir::Semantics::Opaque) || !known {
                 continue;
             }
-            if w.runs(&node.op, &types) == Runs::Host {
+            if w.placement(&node.op, &types) == OpPlacement::HostFallback {
                 left.insert(node.op.name());
                 continue;
             }

@@ -27,7 +27,7 @@ impl Backend for Adapter {
         &self.0
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+    fn supports_composite(&self, _: &Composite, _: &[Type]) -> bool {
         false
     }
 

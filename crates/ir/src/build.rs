@@ -12,7 +12,7 @@ use crate::types::{Shape, Type};
 /// Something that ops can be written into.
 ///
 /// The provided methods are shorthand for one op each, or a few where the name says so.
-pub trait Build {
+pub trait GraphBuilder {
     /// Adds an op; gives its results.
     fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values>;
 
@@ -401,7 +401,7 @@ impl Builder {
     }
 }
 
-impl Build for Builder {
+impl GraphBuilder for Builder {
     fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values> {
         self.graph.push(op, args, self.loc.clone())
     }
@@ -422,7 +422,7 @@ impl Build for Builder {
 
 /// What rules see: a builder that can also transform the sub-graphs of control-flow ops. Declared here and implemented
 /// in `transform`, so that `Scan` can differentiate its body without a cycle between crates.
-pub trait Cx: Build {
+pub trait GraphTransforms: GraphBuilder {
     /// `jvp` of a graph: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
     /// primal outputs, then the tangents of the outputs marked in the result (at least those marked in `want`; a zero
     /// tangent is instantiated if it was wanted).

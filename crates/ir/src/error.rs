@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Why operands don't fit an op.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum InferError {
     /// Wrong number of operands.
     #[error("takes {expected} operands, got {got}")]
     Arity {
@@ -60,10 +60,10 @@ fn show(shape: &Shape) -> String {
     format!("{:?}", shape.as_slice())
 }
 
-impl Problem {
+impl InferError {
     /// A problem described in words.
-    pub fn other(text: impl Into<String>) -> Problem {
-        Problem::Other(text.into())
+    pub fn other(text: impl Into<String>) -> InferError {
+        InferError::Other(text.into())
     }
 }
 
@@ -75,7 +75,7 @@ pub struct TypeError {
     /// Types of the operands.
     pub operands: Vec<Type>,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: InferError,
     /// Where the op was written.
     pub loc: Loc,
 }

@@ -32,9 +32,9 @@ pub mod types;
 pub mod vary;
 pub mod verify;
 
-pub use build::{Build, Builder, Cx, SplitGraph};
+pub use build::{GraphBuilder, Builder, GraphTransforms, SplitGraph};
 pub use dtype::{Class, DType};
-pub use error::{Error, Problem, Result, TypeError};
+pub use error::{Error, InferError, Result, TypeError};
 pub use expr::Expr;
 pub use graph::{Def, Graph, Loc, Node, Value, Values};
 pub use literal::{Element, Literal};

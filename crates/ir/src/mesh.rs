@@ -1,6 +1,6 @@
 //! A mesh: ranks in a grid whose axes have names, and how a tensor is divided over it.
 
-use crate::error::Problem;
+use crate::error::InferError;
 use crate::types::{Shape, Type};
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl AxisSet {
 
 impl Mesh {
     /// A mesh of these axes; names are words that differ, sizes at least 1.
-    pub fn new<S: AsRef<str>>(axes: &[(S, usize)]) -> Result<Mesh, Problem> {
+    pub fn new<S: AsRef<str>>(axes: &[(S, usize)]) -> Result<Mesh, InferError> {
         let mut mesh = Mesh::default();
         for (name, size) in axes {
             let name = name.as_ref();
@@ -73,32 +73,32 @@ impl Mesh {
             let word = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
                 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_');
             if !word {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "`{name}` can't name an axis of a mesh; use letters, digits and _"
                 )));
             }
             if *size == 0 {
-                return Err(Problem::other(format!("axis `{name}` of a mesh has size 0; it has at least one rank")));
+                return Err(InferError::other(format!("axis `{name}` of a mesh has size 0; it has at least one rank")));
             }
             if mesh.axes.iter().any(|a| a.name == name) {
-                return Err(Problem::other(format!("axis `{name}` is named twice in a mesh")));
+                return Err(InferError::other(format!("axis `{name}` is named twice in a mesh")));
             }
             mesh.axes.push(MeshAxis::new(name, *size));
         }
         let ranks = mesh.axes.iter().try_fold(1usize, |n, a| n.checked_mul(a.size));
         match ranks {
             Some(n) if mesh.axes.len() <= 32 && n <= 1 << 24 => Ok(mesh),
-            _ => Err(Problem::other("a mesh has at most 32 axes and 16,777,216 ranks")),
+            _ => Err(InferError::other("a mesh has at most 32 axes and 16,777,216 ranks")),
         }
     }
 
     /// Reads `dp=2,tp=4`.
-    pub fn parse(text: &str) -> Result<Mesh, Problem> {
+    pub fn parse(text: &str) -> Result<Mesh, InferError> {
         let mut axes = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let size = part.split_once('=').and_then(|(name, size)| Some((name.trim(), size.trim().parse().ok()?)));
             axes.push(size.ok_or_else(|| {
-                Problem::other(format!("`{part}` is no axis of a mesh; write a name and a size, as in `dp=2,tp=4`"))
+                InferError::other(format!("`{part}` is no axis of a mesh; write a name and a size, as in `dp=2,tp=4`"))
             })?);
         }
         Mesh::new(&axes)
@@ -120,16 +120,16 @@ impl Mesh {
     }
 
     /// The set of these axes, which the mesh must have with these sizes.
-    pub fn set(&self, axes: &[MeshAxis]) -> Result<AxisSet, Problem> {
+    pub fn set(&self, axes: &[MeshAxis]) -> Result<AxisSet, InferError> {
         let mut set = AxisSet::default();
         for axis in axes {
             let at = self
                 .axes
                 .iter()
                 .position(|a| a.name == axis.name)
-                .ok_or_else(|| Problem::other(format!("axis `{}` is not in the mesh {self}", axis.name)))?;
+                .ok_or_else(|| InferError::other(format!("axis `{}` is not in the mesh {self}", axis.name)))?;
             if self.axes[at] != *axis {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "axis `{}` has {} ranks here and {} in the mesh {self}",
                     axis.name, axis.size, self.axes[at].size
                 )));
@@ -213,15 +213,15 @@ impl Spec {
     }
 
     /// All axes that it names; each may be named once.
-    pub fn set(&self, mesh: &Mesh) -> Result<AxisSet, Problem> {
+    pub fn set(&self, mesh: &Mesh) -> Result<AxisSet, InferError> {
         let mut set = AxisSet::default();
         for name in self.0.iter().flatten() {
             let at =
                 mesh.axes.iter().position(|a| a.name == *name).ok_or_else(|| {
-                    Problem::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
+                    InferError::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
                 })?;
             if set.has(AxisSet(1 << at)) {
-                return Err(Problem::other(format!("a sharding cuts two places by `{name}`; a rank has one part")));
+                return Err(InferError::other(format!("a sharding cuts two places by `{name}`; a rank has one part")));
             }
             set = set.and(AxisSet(1 << at));
         }
@@ -229,16 +229,16 @@ impl Spec {
     }
 
     /// The type of one rank's part.
-    pub fn local(&self, mesh: &Mesh, ty: &Type) -> Result<Type, Problem> {
+    pub fn local(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
         self.set(mesh)?;
         if self.0.len() > ty.rank() && self.0[ty.rank()..].iter().any(|n| !n.is_empty()) {
-            return Err(Problem::other(format!("a sharding of {} axes for {ty}", self.0.len())));
+            return Err(InferError::other(format!("a sharding of {} axes for {ty}", self.0.len())));
         }
         let mut shape: Shape = ty.shape.clone();
         for (dim, size) in shape.iter_mut().enumerate() {
             let parts: usize = self.cuts(mesh, dim).iter().map(|a| a.size).product();
             if *size % parts != 0 {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "axis {dim} of {ty} can't be cut into {parts} equal parts by {}",
                     self.names(dim).join(", ")
                 )));
@@ -249,7 +249,7 @@ impl Spec {
     }
 
     /// The type of the whole whose part this is.
-    pub fn global(&self, mesh: &Mesh, ty: &Type) -> Result<Type, Problem> {
+    pub fn global(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
         let mut shape = ty.shape.clone();
         for (dim, size) in shape.iter_mut().enumerate() {
             let parts: usize = self.cuts(mesh, dim).iter().map(|a| a.size).product();
@@ -259,7 +259,7 @@ impl Spec {
     }
 
     /// Which part of each axis a rank has: (start, length).
-    pub fn part(&self, mesh: &Mesh, ty: &Type, rank: usize) -> Result<Vec<(usize, usize)>, Problem> {
+    pub fn part(&self, mesh: &Mesh, ty: &Type, rank: usize) -> Result<Vec<(usize, usize)>, InferError> {
         let local = self.local(mesh, ty)?;
         let place = |(dim, n): (usize, &usize)| (mesh.index(rank, &self.cuts(mesh, dim)) * n, *n);
         Ok(local.shape.iter().enumerate().map(place).collect())

@@ -1,7 +1,7 @@
 //! Shapes and tensor types.
 
 use crate::dtype::DType;
-use crate::error::Problem;
+use crate::error::InferError;
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -31,11 +31,11 @@ impl Type {
     }
 
     /// A type whose size in bytes fits an `isize`, also when zero axes are ignored.
-    pub fn checked(dtype: DType, shape: &[usize]) -> Result<Type, Problem> {
+    pub fn checked(dtype: DType, shape: &[usize]) -> Result<Type, InferError> {
         let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d.max(1)));
         match bytes {
             Some(n) if n <= isize::MAX as usize => Ok(Type::new(dtype, shape)),
-            _ => Err(Problem::TooLarge { dtype, shape: Shape::from_slice(shape) }),
+            _ => Err(InferError::TooLarge { dtype, shape: Shape::from_slice(shape) }),
         }
     }
 

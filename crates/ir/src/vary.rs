@@ -6,7 +6,7 @@
 //! that is missing, or one too many, is an error here and not a wrong number later.
 
 use crate::attr::Attr;
-use crate::error::{Error, Problem, Result, TypeError};
+use crate::error::{Error, InferError, Result, TypeError};
 use crate::graph::{Graph, Loc, Node, Value, Values};
 use crate::mesh::{AxisSet, Mesh};
 use crate::ops::{Call, Collective, CollectiveKind, Cond, Op, Remat, Scan, While};
@@ -71,7 +71,7 @@ pub fn talks_over(graph: &Graph, mesh: &Mesh) -> Result<AxisSet> {
     Ok(set)
 }
 
-fn problem(op: &Op, problem: Problem) -> Error {
+fn problem(op: &Op, problem: InferError) -> Error {
     Error::Type(Box::new(TypeError { op: op.name().to_string(), operands: Vec::new(), problem, loc: Loc::Unknown }))
 }
 
@@ -148,7 +148,7 @@ impl Writer<'_> {
             Op::Cond(c) => self.cond(node, c, args),
             Op::While(l) => self.while_loop(node, l, args),
             Op::ShardMap(_) => {
-                Err(problem(&node.op, Problem::other("a shard_map inside of another; name all axes in one")))
+                Err(problem(&node.op, InferError::other("a shard_map inside of another; name all axes in one")))
             }
             op => {
                 let all = args.iter().fold(AxisSet::default(), |s, a| s.and(a.set));
@@ -161,7 +161,7 @@ impl Writer<'_> {
     fn collective(&mut self, graph: &Graph, node: &Node, c: &Collective, args: Vec<Slot>) -> Result<()> {
         let refuse = |text: String| {
             let operands = node.args.iter().map(|&v| graph.ty(v).clone()).collect();
-            let (op, problem, loc) = (node.op.name().to_string(), Problem::Other(text), node.loc.clone());
+            let (op, problem, loc) = (node.op.name().to_string(), InferError::Other(text), node.loc.clone());
             Err(Error::Type(Box::new(TypeError { op, operands, problem, loc })))
         };
         let axes = self.mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?;
@@ -258,7 +258,7 @@ impl Writer<'_> {
         if let Some(n) = count.filter(|n| !n.set.common(over).is_empty()) {
             return Err(problem(
                 &node.op,
-                Problem::other(format!(
+                InferError::other(format!(
                     "the number of iterations varies over {}, and the body talks over it: ranks would wait for each other",
                     self.names(n.set.common(over))
                 )),
@@ -287,7 +287,7 @@ impl Writer<'_> {
             if !over.is_empty() {
                 return Err(problem(
                     &node.op,
-                    Problem::other(format!(
+                    InferError::other(format!(
                         "the choice varies over {}, and a branch talks over it: ranks would wait for each other",
                         self.names(over)
                     )),
@@ -326,7 +326,7 @@ impl Writer<'_> {
             if !over.is_empty() {
                 return Err(problem(
                     &node.op,
-                    Problem::other(format!(
+                    InferError::other(format!(
                         "whether it goes on varies over {}, and it talks over it: ranks would wait for each other",
                         self.names(over)
                     )),

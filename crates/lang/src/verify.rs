@@ -121,7 +121,7 @@ pub fn verify_backward_with(
     let mut gradients: Vec<Vec<Vec<f64>>> = Vec::new();
     let mut last = None;
     for written_backward in [true, false] {
-        let options = Options { dtype: DType::F64, written_backward, ..Options::default() };
+        let options = Options { dtype: DType::F64, custom_backward: written_backward, ..Options::default() };
         let lowered = lower(program, item, given, &inputs, &options)?;
         let types = lowered.graph.input_types();
         let floats: Vec<usize> = (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect();

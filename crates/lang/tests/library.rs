@@ -53,7 +53,7 @@ fn written_and_derived_backward_agree() {
     let ids = Type::new(DType::I32, &[2, 5]);
     let mut gradients = Vec::new();
     for written_backward in [true, false] {
-        let options = Options { dtype: DType::F64, written_backward, ..Options::default() };
+        let options = Options { dtype: DType::F64, custom_backward: written_backward, ..Options::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
         assert_eq!(lowered.params.len(), 3 + 2 * 6);
@@ -84,7 +84,7 @@ fn llama_has_hook_points_and_may_be_a_scan() {
         given.insert("checkpoint".into(), Value::bool(checkpoint));
         let hooks = lang::lower::Hooks::new()
             .observe("AfterQKVProjection")
-            .rewrite("AfterEmbedding", 0, |b, x, _| ir::Build::scale(b, x, 1.5));
+            .rewrite("AfterEmbedding", 0, |b, x, _| ir::GraphBuilder::scale(b, x, 1.5));
         let options = Options { dtype: DType::F64, scan, hooks, ..Options::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));

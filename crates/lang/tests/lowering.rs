@@ -23,7 +23,7 @@ fn load(text: &str) -> Program {
 fn lowered(program: &Program, name: &str, given: &[(&str, Value)], inputs: &[Type], written: bool) -> Lowered {
     let item = program.export(0, name).unwrap_or_else(|| panic!("{name}"));
     let given: BTreeMap<String, Value> = given.iter().map(|(n, v)| ((*n).to_string(), v.clone())).collect();
-    let options = Options { dtype: DType::F64, written_backward: written, ..Options::default() };
+    let options = Options { dtype: DType::F64, custom_backward: written, ..Options::default() };
     lower(program, item, &given, inputs, &options)
         .unwrap_or_else(|d| panic!("{name}: {}", render_all(&program.sources, &[*d], Style::Plain)))
 }

@@ -5,7 +5,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Architecture, Decoding, Model, Scheme};
+use models::{Architecture, DecodeSession, Model, Scheme};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -71,10 +71,10 @@ fn main() {
         models.push((name, model));
     }
     println!("{} parameters, {threads} threads", models[0].1.parameter_count());
-    let mut decodings: Vec<Decoding<'_>> =
+    let mut decodings: Vec<DecodeSession<'_>> =
         models.iter().map(|(_, model)| model.decoding(ROUNDS * TOKENS + 8, &cpu).expect("decodes")).collect();
     for decoding in &mut decodings {
-        decoding.push(&[1]).expect("runs");
+        decoding.append(&[1]).expect("runs");
     }
     let buffer = filled(64 << 20);
     let mut best = vec![Duration::MAX; models.len()];
@@ -82,8 +82,8 @@ fn main() {
     for _ in 0..ROUNDS {
         for (decoding, best) in decodings.iter_mut().zip(&mut best) {
             for token in 0..TOKENS {
-                decoding.push(&[token as i32 + 2]).expect("runs");
-                *best = (*best).min(decoding.ran());
+                decoding.append(&[token as i32 + 2]).expect("runs");
+                *best = (*best).min(decoding.last_run_time());
             }
         }
         speed = speed.max(memory(buffer, threads));

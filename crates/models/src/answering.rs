@@ -6,7 +6,7 @@
 //! its own, and keys and values of those before it stand in caches; otherwise all rows are computed again.
 
 use crate::error::{Error, Result};
-use crate::generate::{Choosing, Generation, Writing};
+use crate::generate::{TokenSampler, Generation, GenerateOptions};
 use crate::growing::growing;
 use crate::last_row::last_row;
 use crate::model::Model;
@@ -27,7 +27,7 @@ const WRITTEN: &str = "decoder_input_ids";
 const ROWS: usize = 64;
 
 /// Something that was read, and an answer that grows.
-pub struct Answering<'a> {
+pub struct Seq2SeqDecoder<'a> {
     model: &'a Model,
     backend: &'a dyn Backend,
     params: Vec<Buffer>,
@@ -53,7 +53,7 @@ struct Step {
 
 impl Model {
     /// Whether the model reads one thing and writes another: what it has written so far is the input `decoder_input_ids`.
-    pub fn answers(&self) -> bool {
+    pub fn is_encoder_decoder(&self) -> bool {
         let inputs = self.architecture.inputs();
         inputs.len() > 1 && inputs.iter().any(|input| input.name == WRITTEN && !input.optional)
     }
@@ -64,14 +64,14 @@ impl Model {
         given: &[NamedTensor],
         most: usize,
         backend: &'a dyn Backend,
-    ) -> Result<Answering<'a>> {
-        if !self.answers() {
+    ) -> Result<Seq2SeqDecoder<'a>> {
+        if !self.is_encoder_decoder() {
             return Err(Error::Input(format!(
                 "{} has no input `{WRITTEN}`: it goes on with what it reads instead of answering it",
                 self.architecture.name
             )));
         }
-        if let Some(longest) = self.longest().filter(|longest| most > *longest) {
+        if let Some(longest) = self.max_positions().filter(|longest| most > *longest) {
             return Err(Error::Input(format!("an answer of {most} ids: the model writes at most {longest}")));
         }
         let slots = self.architecture.inputs();
@@ -109,7 +109,7 @@ impl Model {
         }
         let (params, ids) = (self.upload(backend)?, Vec::new());
         let (memory, step, whole, ran) = (None, None, false, Duration::ZERO);
-        Ok(Answering { model: self, backend, params, read, memory, most, ids, step, whole, ran })
+        Ok(Seq2SeqDecoder { model: self, backend, params, read, memory, most, ids, step, whole, ran })
     }
 
     /// An answer to tensors by the names of the model's inputs, behind `start`. Each new id is shown to `heard` at once, which says
@@ -119,17 +119,17 @@ impl Model {
         given: &[NamedTensor],
         start: &[i32],
         max_new: usize,
-        writing: &Writing<'_>,
+        writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
-        heard: &mut dyn FnMut(i32) -> bool,
+        on_token: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
         if writing.draft.is_some() || writing.ranks.is_some() {
             return Err(Error::Input("a model that answers is run without drafts, by one process".into()));
         }
         let started = Instant::now();
         let zero = Duration::ZERO;
-        let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, guessed: (0, 0) };
-        let mut choosing = Choosing::new(writing, start);
+        let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, draft_accepted: (0, 0) };
+        let mut choosing = TokenSampler::new(writing, start);
         let mut answering = self.answering(given, start.len() + max_new, backend)?;
         let mut input = start.to_vec();
         while found.ids.len() < max_new {
@@ -140,7 +140,7 @@ impl Model {
             } else {
                 found.rest += answering.ran();
             }
-            if !heard(id) || choosing.is_over() {
+            if !on_token(id) || choosing.is_over() {
                 break;
             }
             input = vec![id];
@@ -149,7 +149,7 @@ impl Model {
     }
 }
 
-impl Answering<'_> {
+impl Seq2SeqDecoder<'_> {
     /// The ids so far.
     pub fn ids(&self) -> &[i32] {
         &self.ids
@@ -171,7 +171,7 @@ impl Answering<'_> {
         self.ran = Duration::ZERO;
         if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
             // Caches have room for all that may come, so that they never move.
-            let most = self.most.next_multiple_of(ROWS).min(self.model.longest().unwrap_or(usize::MAX));
+            let most = self.most.next_multiple_of(ROWS).min(self.model.max_positions().unwrap_or(usize::MAX));
             self.step = match self.whole {
                 true => None,
                 false => self.compile(most, true)?,
@@ -206,7 +206,7 @@ impl Answering<'_> {
 
     /// What reads, and what writes so many rows.
     fn graphs(&self, rows: usize) -> Result<(Graph, Graph)> {
-        let Answering { model, read, params, .. } = self;
+        let Seq2SeqDecoder { model, read, params, .. } = self;
         let slots = model.architecture.inputs();
         let written = Type::new(DType::I32, &[1, rows]);
         let (mut types, mut absent, mut place) = (Vec::new(), BTreeSet::new(), 0);
@@ -220,7 +220,7 @@ impl Answering<'_> {
                 absent.insert(slot.name.clone());
             }
         }
-        let options = Options { dtype: model.dtype, absent, written_backward: false, ..Options::default() };
+        let options = Options { dtype: model.dtype, absent, custom_backward: false, ..Options::default() };
         let lowered = model.architecture.lower_for(&types, &options)?;
         let graph = model.read_packed(&lowered.graph, 0)?;
         split(&graph, params.len(), params.len() + place)
@@ -242,7 +242,7 @@ impl Answering<'_> {
         if cached && growing.is_none() {
             return Ok(None);
         }
-        let Answering { backend, params, read, .. } = self;
+        let Seq2SeqDecoder { backend, params, read, .. } = self;
         let n = params.len();
         let kept = match self.memory.take() {
             Some(memory) => memory,
@@ -328,7 +328,7 @@ fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)>
                 continue;
             };
             b.loc = node.loc.clone();
-            for (out, new) in node.outs.iter().zip(ir::Build::emit(&mut b, node.op.clone(), &args)?) {
+            for (out, new) in node.outs.iter().zip(ir::GraphBuilder::emit(&mut b, node.op.clone(), &args)?) {
                 map[at(*out)].get_or_insert(new);
             }
         }

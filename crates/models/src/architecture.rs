@@ -269,7 +269,7 @@ impl Architecture {
     /// What the model's graph says about the sequences that it takes.
     pub(crate) fn limits(&self, dtype: DType) -> Limits {
         let inputs = self.inputs();
-        let whole = |why: String| Limits { whole: Some(why), ..Limits::default() };
+        let whole = |why: String| Limits { not_incremental: Some(why), ..Limits::default() };
         let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no sizes".into()) };
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
         let absent = self.absent.iter().cloned().chain(optional).collect();
@@ -445,7 +445,7 @@ fn to_json(value: &Value) -> Option<Json> {
     Some(match value {
         Value::Int(_) => value.as_int()?.into(),
         Value::Float(x) => (*x)?.into(),
-        Value::Bool(lang::consteval::Truth::Known(value)) => (*value).into(),
+        Value::Bool(lang::consteval::Ternary::Known(value)) => (*value).into(),
         Value::Str(text) | Value::Word(text) => text.as_str().into(),
         Value::List(items) => {
             let pair = |item: &Value| match item {

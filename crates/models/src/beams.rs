@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::sample::log_probabilities;
-use crate::slots::Slots;
+use crate::slots::BatchEngine;
 
 /// What may be chosen about a search.
 #[derive(Clone, Debug)]
@@ -19,16 +19,16 @@ pub struct Beams {
 
 /// A text that was found: its new ids, the end among them, and its score.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct BeamResult {
     /// New ids.
     pub ids: Vec<i32>,
     /// The sum of the logarithms of its tokens' probabilities, divided by its length to a power.
     pub score: f64,
 }
 
-impl Slots {
+impl BatchEngine {
     /// The best continuations of a prompt, as many as there are beams, best first. The batch must be empty, with a row for each.
-    pub fn search(&mut self, prompt: &[i32], beams: &Beams) -> Result<Vec<Found>> {
+    pub fn search(&mut self, prompt: &[i32], beams: &Beams) -> Result<Vec<BeamResult>> {
         let (count, most) = (beams.count, beams.most);
         if count == 0 || most == 0 || !self.is_empty() || self.sizes().rows < count {
             return Err(Error::Input(format!("a search with {count} beams needs an empty batch with as many rows")));
@@ -40,15 +40,15 @@ impl Slots {
                 self.sizes().context
             )));
         }
-        self.begin(prompt, 0)?;
+        self.start_prefill(prompt, 0)?;
         let first = loop {
-            if let Some(logits) = self.advance()? {
+            if let Some(logits) = self.prefill_chunk()? {
                 break logits;
             }
         };
-        self.join()?;
+        self.admit()?;
         let scored = |sum: f64, length: usize| sum / (length as f64).powf(beams.length_penalty);
-        let mut done: Vec<Found> = Vec::new();
+        let mut done: Vec<BeamResult> = Vec::new();
         // Of each text that is followed: ids, sum, and the logits of what comes next.
         let mut open: Vec<(Vec<i32>, f64, Vec<f32>)> = vec![(Vec::new(), 0.0, first)];
         for step in 1..=most {
@@ -67,7 +67,7 @@ impl Slots {
                     // An end behind better ones that go on is no find.
                     if rank < count {
                         let ids: Vec<i32> = open[beam].0.iter().copied().chain([id]).collect();
-                        done.push(Found { ids, score: scored(sum, step) });
+                        done.push(BeamResult { ids, score: scored(sum, step) });
                     }
                 } else if next.len() < count {
                     next.push((sum, beam, id));
@@ -81,12 +81,12 @@ impl Slots {
                 if !finished {
                     let ids = |beam: usize, id: i32| open[beam].0.iter().copied().chain([id]).collect();
                     done.extend(
-                        next.iter().map(|(sum, beam, id)| Found { ids: ids(*beam, *id), score: scored(*sum, step) }),
+                        next.iter().map(|(sum, beam, id)| BeamResult { ids: ids(*beam, *id), score: scored(*sum, step) }),
                     );
                 }
                 break;
             }
-            self.rearrange(&next.iter().map(|(_, beam, _)| *beam).collect::<Vec<_>>())?;
+            self.reorder_cache(&next.iter().map(|(_, beam, _)| *beam).collect::<Vec<_>>())?;
             let ids: Vec<i32> = next.iter().map(|(.., id)| *id).collect();
             let (logits, width) = self.step(&ids)?;
             let rows = logits.chunks_exact(width);
@@ -96,7 +96,7 @@ impl Slots {
             open = grown.collect();
         }
         while !self.is_empty() {
-            self.leave(self.len() - 1)?;
+            self.evict(self.len() - 1)?;
         }
         done.sort_by(|a, b| b.score.total_cmp(&a.score));
         done.truncate(count);

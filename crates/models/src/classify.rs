@@ -82,7 +82,7 @@ impl Classifier {
             return Err(Error::Input("no ids given: a text needs at least one".into()));
         }
         self.model.check_known(ids.iter())?;
-        let longest = self.model.longest().unwrap_or(usize::MAX);
+        let longest = self.model.max_positions().unwrap_or(usize::MAX);
         if ids.len() > longest {
             return Err(Error::Input(format!("a text of {} ids: the model takes at most {longest}", ids.len())));
         }
@@ -120,7 +120,7 @@ impl Classifier {
             None => self.params.insert(self.model.upload(backend)?).clone(),
         };
         let model = &self.model;
-        let options = Options { dtype: model.dtype, written_backward: false, ..Options::default() };
+        let options = Options { dtype: model.dtype, custom_backward: false, ..Options::default() };
         if self.head.is_none() {
             let ids = Type::new(DType::I32, &[1, rows]);
             let other = model.architecture.inputs().into_iter().map(|input| input.name);

@@ -6,7 +6,7 @@
 
 use crate::adapter::Adapter;
 use crate::asserts;
-use crate::divided::Divided;
+use crate::divided::Sharded;
 use crate::error::{Error, Result};
 use crate::inject::adapted;
 use crate::last_row::last_row;
@@ -34,7 +34,7 @@ const SHORT: usize = 1024;
 const KEPT: usize = 3;
 
 /// A sequence with what is needed to go on with it.
-pub struct Decoding<'a> {
+pub struct DecodeSession<'a> {
     model: &'a Model,
     /// Updates that stand beside the model's products; their tensors come before the parameters.
     adapter: Option<&'a Adapter>,
@@ -50,12 +50,12 @@ pub struct Decoding<'a> {
     guesses: bool,
     ran: Duration,
     /// How ranks share the model.
-    divided: Option<Divided>,
+    divided: Option<Sharded>,
 }
 
 impl Model {
     /// An empty sequence that may grow to `most` ids.
-    pub fn decoding<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<Decoding<'a>> {
+    pub fn decoding<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<DecodeSession<'a>> {
         self.decoding_among(most, backend, None)
     }
 
@@ -66,17 +66,17 @@ impl Model {
         most: usize,
         backend: &'a dyn Backend,
         comm: Option<Arc<Comm>>,
-    ) -> Result<Decoding<'a>> {
-        if let Some(longest) = self.longest().filter(|longest| most > *longest) {
+    ) -> Result<DecodeSession<'a>> {
+        if let Some(longest) = self.max_positions().filter(|longest| most > *longest) {
             return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
         }
-        let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Divided::of(self, comm)).transpose()?;
+        let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Sharded::of(self, comm)).transpose()?;
         let params = match &divided {
             Some(divided) => divided.upload(self, backend)?,
             None if most <= SHORT => self.upload_in_place(backend)?,
             None => self.upload(backend)?,
         };
-        Ok(Decoding { divided, ..self.decoding_on(params, None, most, backend) })
+        Ok(DecodeSession { divided, ..self.decoding_on(params, None, most, backend) })
     }
 
     /// The same with parameters that are on the device already, those of an adapter in front of them.
@@ -86,11 +86,11 @@ impl Model {
         adapter: Option<&'a Adapter>,
         most: usize,
         backend: &'a dyn Backend,
-    ) -> Decoding<'a> {
+    ) -> DecodeSession<'a> {
         let capacity = most.max(1).next_multiple_of(BLOCK);
         let (ids, steps, held, ran) = (Vec::new(), Vec::new(), None, Duration::ZERO);
         let (guesses, divided) = (false, None);
-        Decoding { model: self, adapter, backend, params, capacity, ids, steps, held, guesses, ran, divided }
+        DecodeSession { model: self, adapter, backend, params, capacity, ids, steps, held, guesses, ran, divided }
     }
 
     /// What a sequence runs: the model's graph, with the adapter beside it.
@@ -103,30 +103,30 @@ impl Model {
     }
 }
 
-impl Decoding<'_> {
+impl DecodeSession<'_> {
     /// The ids so far.
     pub fn ids(&self) -> &[i32] {
         &self.ids
     }
 
     /// How long the last call ran, without compiling.
-    pub fn ran(&self) -> Duration {
+    pub fn last_run_time(&self) -> Duration {
         self.ran
     }
 
     /// Whether every call runs the whole sequence.
-    pub fn runs_whole(&self) -> bool {
-        self.model.limits.whole.is_some()
+    pub fn recomputes_prefix(&self) -> bool {
+        self.model.limits.not_incremental.is_some()
     }
 
     /// Compiles what a call with this many ids will need, if it is not there.
     pub fn prepare(&mut self, count: usize) -> Result<()> {
-        if self.runs_whole() { Ok(()) } else { self.choose(self.part(count), false) }
+        if self.recomputes_prefix() { Ok(()) } else { self.choose(self.part(count), false) }
     }
 
     /// How many of so many ids are run at once.
     fn part(&self, count: usize) -> usize {
-        if count <= PART || self.runs_whole() || self.model.architecture.rotates_by_length() {
+        if count <= PART || self.recomputes_prefix() || self.model.architecture.rotates_by_length() {
             return count.max(1);
         }
         count.div_ceil(count.div_ceil(PART))
@@ -147,7 +147,7 @@ impl Decoding<'_> {
                     self.steps.clear();
                 }
                 let step = Step::cached(self, count, all)?;
-                cpu::give_back_freed();
+                cpu::trim_heap();
                 step
             }
         };
@@ -162,7 +162,7 @@ impl Decoding<'_> {
     }
 
     /// Appends ids; gives the logits of the one that comes next. Many are run part by part, by one program where they divide.
-    pub fn push(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
+    pub fn append(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
         let (mut rows, mut ran, before) = (Vec::new(), Duration::ZERO, self.ids.len());
         self.model.check_ids(&[ids.to_vec()])?;
         if before + ids.len() > self.capacity {
@@ -184,12 +184,12 @@ impl Decoding<'_> {
     }
 
     /// Appends ids; gives the logits behind each of them.
-    pub fn push_all(&mut self, ids: &[i32]) -> Result<Vec<Vec<f32>>> {
+    pub fn append_scored(&mut self, ids: &[i32]) -> Result<Vec<Vec<f32>>> {
         self.run(ids, true)
     }
 
     /// Forgets all but the first ids. Models that keep a state can't.
-    pub fn cut(&mut self, length: usize) -> Result<()> {
+    pub fn truncate(&mut self, length: usize) -> Result<()> {
         if self.steps.iter().any(|step| step.caches.is_some() && !step.by_position) && length < self.ids.len() {
             return Err(Error::Input("a model that keeps a state can't go back".into()));
         }
@@ -215,11 +215,11 @@ impl Decoding<'_> {
             self.steps.clear();
             self.held = None;
         }
-        let (new, position) = match again || self.runs_whole() {
+        let (new, position) = match again || self.recomputes_prefix() {
             true => (self.ids.clone(), 0),
             false => (ids.to_vec(), before),
         };
-        if self.runs_whole() {
+        if self.recomputes_prefix() {
             self.steps = vec![Step::whole(self, new.len())?];
         } else {
             self.choose(new.len(), all)?;
@@ -254,14 +254,14 @@ struct Step {
 
 impl Step {
     /// Appends `count` ids to caches.
-    fn cached(of: &Decoding<'_>, count: usize, all: bool) -> Result<Step> {
-        let Decoding { model, adapter, backend, ref params, capacity, ref divided, ref held, .. } = *of;
+    fn cached(of: &DecodeSession<'_>, count: usize, all: bool) -> Result<Step> {
+        let DecodeSession { model, adapter, backend, ref params, capacity, ref divided, ref held, .. } = *of;
         // Nobody asks for derivatives: composites of their own would only be in the way.
         let options = Options {
             dtype: model.dtype,
             decode: Some(capacity),
             asserts: true,
-            written_backward: false,
+            custom_backward: false,
             ..Options::default()
         };
         let lowered = model.lower_adapted(adapter, count, &options)?;
@@ -289,8 +289,8 @@ impl Step {
     }
 
     /// Runs a sequence of `count` ids from its beginning.
-    fn whole(of: &Decoding<'_>, count: usize) -> Result<Step> {
-        let Decoding { model, adapter, backend, ref params, ref divided, .. } = *of;
+    fn whole(of: &DecodeSession<'_>, count: usize) -> Result<Step> {
+        let DecodeSession { model, adapter, backend, ref params, ref divided, .. } = *of;
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
         let lowered = model.lower_adapted(adapter, count, &options)?;
         let graph = match divided {

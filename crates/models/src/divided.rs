@@ -3,48 +3,48 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::placing::{About, by_shard, part};
+use crate::placing::{ParamInfo, by_shard, part};
 use crate::session::Buffer;
 use compiler::Backend;
 use dist::Comm;
 use ir::{Graph, Mesh, Spec, Type};
 use lang::lower::{Options, Parameter};
 use std::sync::Arc;
-use transform::{Cut, Placement};
+use transform::{DimSharding, Sharding};
 
 /// How a model lies on the ranks of a mesh.
-pub(crate) struct Divided {
+pub(crate) struct Sharded {
     comm: Arc<Comm>,
-    params: Vec<Placement>,
+    params: Vec<Sharding>,
 }
 
 /// What one rank of a mesh runs of a graph from (parameters.., inputs..): parameters are cut as their `@shard` says, inputs by
 /// `dp`, `fsdp` and `ep` along their first axis and by `sp` along their second.
 pub fn divide(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<Graph> {
-    let about = params.iter().map(About::of).enumerate();
-    let mut ins: Vec<Placement> = about.map(|(i, about)| by_shard(mesh, graph, i, about)).collect();
-    let by = |names: &[&str]| -> Cut {
+    let about = params.iter().map(ParamInfo::of).enumerate();
+    let mut ins: Vec<Sharding> = about.map(|(i, about)| by_shard(mesh, graph, i, about)).collect();
+    let by = |names: &[&str]| -> DimSharding {
         let axes = names.iter().filter_map(|name| mesh.axes().iter().position(|a| a.name == *name && a.size > 1));
-        Cut::by(axes.collect())
+        DimSharding::by(axes.collect())
     };
     for ty in &graph.input_types()[params.len()..] {
-        let mut layout = vec![Cut::default(); ty.rank()];
+        let mut layout = vec![DimSharding::default(); ty.rank()];
         for (cut, own) in [by(&["dp", "fsdp", "ep"]), by(&["sp"])].into_iter().zip(&mut layout) {
             *own = cut;
         }
-        let fits = |(cut, size): (&Cut, &usize)| cut.is_whole() || cut.fits(mesh, *size);
+        let fits = |(cut, size): (&DimSharding, &usize)| cut.is_whole() || cut.fits(mesh, *size);
         if !layout.iter().zip(&ty.shape).all(fits) {
             return Err(Error::Input(format!("an input {ty} can't be divided over {mesh}: give other sizes")));
         }
-        ins.push(Placement { layout, stored: None });
+        ins.push(Sharding { layout, stored: None });
     }
     let outs = vec![None; graph.outputs().len()];
     Ok(transform::partition(graph, mesh, &ins, &outs)?.graph)
 }
 
-impl Divided {
+impl Sharded {
     /// Divides a model as its `@shard`s say.
-    pub(crate) fn of(model: &Model, comm: Arc<Comm>) -> Result<Divided> {
+    pub(crate) fn of(model: &Model, comm: Arc<Comm>) -> Result<Sharded> {
         let mesh = comm.mesh();
         if let Some(other) = mesh.axes().iter().find(|a| !["tp", "ep"].contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
@@ -59,9 +59,9 @@ impl Divided {
         }
         let options = Options { dtype: model.dtype, ..Options::default() };
         let graph = model.architecture.lower_with(1, 1, &options)?.graph;
-        let about = model.params.iter().map(About::of).enumerate();
+        let about = model.params.iter().map(ParamInfo::of).enumerate();
         let params = about.map(|(i, about)| by_shard(mesh, &graph, i, about)).collect();
-        Ok(Divided { comm, params })
+        Ok(Sharded { comm, params })
     }
 
     fn mesh(&self) -> &Mesh {
@@ -73,7 +73,7 @@ impl Divided {
         let mut buffers = Vec::new();
         for (i, (param, placement)) in model.params.iter().zip(&self.params).enumerate() {
             let whole = model.upload_some(&[i], backend)?.remove(0);
-            if placement.layout.iter().all(Cut::is_whole) {
+            if placement.layout.iter().all(DimSharding::is_whole) {
                 buffers.push(whole);
                 continue;
             }
@@ -94,24 +94,24 @@ impl Divided {
         let (mesh, n) = (self.mesh(), self.params.len());
         let by = mesh.axes().iter().position(|a| a.name == "tp" && a.size > 1);
         let cache = |ty: &Type| {
-            let mut layout = vec![Cut::default(); ty.rank()];
+            let mut layout = vec![DimSharding::default(); ty.rank()];
             if let (Some(by), 4) = (by, ty.rank())
                 && ty.shape[1].is_multiple_of(mesh.axes()[by].size)
             {
-                layout[1] = Cut::by(vec![by]);
+                layout[1] = DimSharding::by(vec![by]);
             }
-            Placement { layout, stored: None }
+            Sharding { layout, stored: None }
         };
         let first = n + 2;
         let mut ins = self.params.clone();
         for (i, ty) in graph.input_types().iter().enumerate().skip(n) {
             ins.push(match i.checked_sub(first).and_then(|i| caches.get(i)) {
                 Some(ty) => cache(ty),
-                None => Placement { layout: vec![Cut::default(); ty.rank()], stored: None },
+                None => Sharding { layout: vec![DimSharding::default(); ty.rank()], stored: None },
             });
         }
-        let spec = |p: &Placement| {
-            let names = |c: &Cut| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect();
+        let spec = |p: &Sharding| {
+            let names = |c: &DimSharding| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect();
             Spec(p.layout.iter().map(names).collect())
         };
         let out = |o: usize| match o.checked_sub(results).filter(|i| *i < caches.len()) {

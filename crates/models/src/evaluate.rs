@@ -6,7 +6,7 @@ use crate::mapping::Function;
 use crate::model::Model;
 use crate::session::Session;
 use compiler::Backend;
-use ir::{Build, Builder, DType, Graph, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
 use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
@@ -24,7 +24,7 @@ pub struct Evaluation {
 
 /// What a probe captured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Probed {
+pub struct Captured {
     /// The module and the tensor, such as `blocks[3].attention.qkv`.
     pub path: String,
     /// The layer, inside a stack of blocks.
@@ -156,7 +156,7 @@ impl Model {
 
     /// What the model's `@probe`s capture on a batch, forward ones first; those of gradients (`grad_stats`, `grad_full`)
     /// need labels, and are left out without them.
-    pub fn probe(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Vec<Probed>> {
+    pub fn capture(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Vec<Captured>> {
         let steps = self.check_ids(ids)?;
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
@@ -187,7 +187,7 @@ impl Model {
                 let (ty, bytes) = session.read(output)?;
                 let value = NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes };
                 let (path, capture) = (observation.path.clone(), capture.clone());
-                found.push(Probed { path, layer: observation.layer, capture, value });
+                found.push(Captured { path, layer: observation.layer, capture, value });
             }
         }
         Ok(found)
@@ -222,7 +222,7 @@ impl Model {
     /// The common length of the sequences.
     pub(crate) fn check_ids(&self, ids: &[Vec<i32>]) -> Result<usize> {
         // A model that decodes step by step takes ids and nothing else.
-        if self.limits.whole.is_some() {
+        if self.limits.not_incremental.is_some() {
             self.takes_ids()?;
         }
         let steps = ids.first().map_or(0, Vec::len);
@@ -236,15 +236,15 @@ impl Model {
             )));
         }
         self.check_known(ids.iter().flatten())?;
-        if let Some(most) = self.longest().filter(|most| steps > *most) {
+        if let Some(most) = self.max_positions().filter(|most| steps > *most) {
             return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
         Ok(steps)
     }
 
     /// The longest sequence that there are positions for.
-    pub(crate) fn longest(&self) -> Option<usize> {
-        self.architecture.longest().into_iter().chain(self.limits.longest).min()
+    pub(crate) fn max_positions(&self) -> Option<usize> {
+        self.architecture.longest().into_iter().chain(self.limits.max_positions).min()
     }
 
     fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {

@@ -24,18 +24,18 @@ pub struct Generation {
     /// Running all tokens after the first, without compiling.
     pub rest: Duration,
     /// Of the tokens that a smaller model guessed, those that were right, and all.
-    pub guessed: (usize, usize),
+    pub draft_accepted: (usize, usize),
 }
 
 /// What may be chosen about a generation.
 #[derive(Clone, Default)]
-pub struct Writing<'a> {
+pub struct GenerateOptions<'a> {
     /// How tokens are chosen.
     pub sampling: Option<Sampling>,
     /// The form that the text must have.
     pub constraint: Option<Constraint>,
     /// Ids that end a text, where a form says when it may end.
-    pub ends: &'a [i32],
+    pub eos_ids: &'a [i32],
     /// A smaller model with the same vocabulary, and how many tokens it guesses at once.
     pub draft: Option<(&'a Model, usize)>,
     /// The ranks that share the model, of which this is one; the backend must talk through it.
@@ -43,7 +43,7 @@ pub struct Writing<'a> {
 }
 
 /// Chooses token after token, whoever computed the logits.
-pub(crate) struct Choosing {
+pub(crate) struct TokenSampler {
     sampling: Sampling,
     random: Random,
     history: History,
@@ -51,12 +51,12 @@ pub(crate) struct Choosing {
     ends: Vec<i32>,
 }
 
-impl Choosing {
-    pub(crate) fn new(writing: &Writing<'_>, prompt: &[i32]) -> Choosing {
+impl TokenSampler {
+    pub(crate) fn new(writing: &GenerateOptions<'_>, prompt: &[i32]) -> TokenSampler {
         let sampling = writing.sampling.unwrap_or(Sampling::GREEDY);
         let constraint = writing.constraint.clone();
         let (random, history) = (sampling.random(), History::of(prompt));
-        Choosing { sampling, random, history, constraint, ends: writing.ends.to_vec() }
+        TokenSampler { sampling, random, history, constraint, ends: writing.eos_ids.to_vec() }
     }
 
     pub(crate) fn next(&mut self, mut logits: Vec<f32>) -> i32 {
@@ -90,21 +90,21 @@ impl Model {
         max_new: usize,
         sampling: &Sampling,
         backend: &dyn Backend,
-        heard: &mut dyn FnMut(i32) -> bool,
+        on_token: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        let writing = Writing { sampling: Some(*sampling), ..Writing::default() };
-        self.write(prompt, max_new, &writing, backend, heard)
+        let writing = GenerateOptions { sampling: Some(*sampling), ..GenerateOptions::default() };
+        self.generate_with_options(prompt, max_new, &writing, backend, on_token)
     }
 
     /// The same with everything chosen.
     ///
     /// With a draft, tokens are those of the plain run: each is chosen from the model's own logits, in the same order and by
     /// the same draws, and a guess only saves a run where it was right.
-    pub fn write(
+    pub fn generate_with_options(
         &self,
         prompt: &[i32],
         max_new: usize,
-        writing: &Writing<'_>,
+        writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
@@ -117,23 +117,23 @@ impl Model {
         given: Option<(Vec<Buffer>, Option<&Adapter>)>,
         prompt: &[i32],
         max_new: usize,
-        writing: &Writing<'_>,
+        writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
         let started = Instant::now();
         let length = self.check_ids(&[prompt.to_vec()])?;
         self.scores_ids()?;
-        if let Some(most) = self.longest().filter(|most| length + max_new > *most) {
+        if let Some(most) = self.max_positions().filter(|most| length + max_new > *most) {
             return Err(Error::Input(format!(
                 "{length} ids and {max_new} new ones: the model takes at most {most} in all"
             )));
         }
         let zero = Duration::ZERO;
-        let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, guessed: (0, 0) };
-        let mut choosing = Choosing::new(writing, prompt);
+        let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, draft_accepted: (0, 0) };
+        let mut choosing = TokenSampler::new(writing, prompt);
         let mut guesser = match writing.draft {
-            Some((draft, count)) if max_new > 1 => Some(Guesser::new(draft, count, prompt, self, max_new, backend)?),
+            Some((draft, count)) if max_new > 1 => Some(DraftModel::new(draft, count, prompt, self, max_new, backend)?),
             _ => None,
         };
         let room = guesser.as_ref().map_or(0, |guesser| guesser.count);
@@ -155,15 +155,15 @@ impl Model {
             input.extend(&guesses);
             let before = decoding.ids().len();
             let rows = match guesses.is_empty() {
-                true => vec![decoding.push(&input)?],
-                false => decoding.push_all(&input)?,
+                true => vec![decoding.append(&input)?],
+                false => decoding.append_scored(&input)?,
             };
             if found.ids.is_empty() {
-                found.prompt = decoding.ran();
+                found.prompt = decoding.last_run_time();
             } else {
-                found.rest += decoding.ran();
+                found.rest += decoding.last_run_time();
             }
-            found.guessed.1 += guesses.len();
+            found.draft_accepted.1 += guesses.len();
             let mut on = true;
             for (i, logits) in rows.into_iter().enumerate() {
                 let id = choosing.next(logits);
@@ -175,7 +175,7 @@ impl Model {
                 if !on || found.ids.len() == max_new || guesses.get(i) != Some(&id) {
                     break;
                 }
-                found.guessed.0 += 1;
+                found.draft_accepted.0 += 1;
             }
             if !on {
                 break;
@@ -183,7 +183,7 @@ impl Model {
             // What was run behind a wrong guess never happened.
             let known = length + found.ids.len() - 1;
             if decoding.ids().len() > known.max(before) {
-                decoding.cut(known)?;
+                decoding.truncate(known)?;
             }
             input = vec![found.ids[found.ids.len() - 1]];
         }
@@ -192,13 +192,13 @@ impl Model {
 }
 
 /// A smaller model that runs ahead.
-struct Guesser<'a> {
-    decoding: crate::decoding::Decoding<'a>,
+struct DraftModel<'a> {
+    decoding: crate::decoding::DecodeSession<'a>,
     count: usize,
     prompt: Vec<i32>,
 }
 
-impl<'a> Guesser<'a> {
+impl<'a> DraftModel<'a> {
     fn new(
         draft: &'a Model,
         count: usize,
@@ -206,7 +206,7 @@ impl<'a> Guesser<'a> {
         of: &Model,
         most: usize,
         backend: &'a dyn Backend,
-    ) -> Result<Guesser<'a>> {
+    ) -> Result<DraftModel<'a>> {
         if draft.vocabulary() != of.vocabulary() {
             return Err(Error::Input(format!(
                 "the draft knows {} ids, the model {}: they must have one vocabulary",
@@ -223,23 +223,23 @@ impl<'a> Guesser<'a> {
         }
         let count = count.max(1);
         let decoding = draft.decoding(prompt.len() + most + count + 1, backend)?;
-        Ok(Guesser { decoding, count, prompt: prompt.to_vec() })
+        Ok(DraftModel { decoding, count, prompt: prompt.to_vec() })
     }
 
     /// The tokens that may follow.
     fn guess(&mut self, new: &[i32]) -> Result<Vec<i32>> {
         let text: Vec<i32> = self.prompt.iter().chain(new).copied().collect();
         let same = self.decoding.ids().iter().zip(&text).take_while(|(a, b)| a == b).count().min(text.len() - 1);
-        self.decoding.cut(same)?;
+        self.decoding.truncate(same)?;
         let mut guesses = Vec::new();
         // One by one, so that few programs are needed; the prompt at once.
         let behind = &text[same..];
         let mut logits = match same {
-            0 => self.decoding.push(behind)?,
+            0 => self.decoding.append(behind)?,
             _ => {
                 let mut last = Vec::new();
                 for id in behind {
-                    last = self.decoding.push(&[*id])?;
+                    last = self.decoding.append(&[*id])?;
                 }
                 last
             }
@@ -250,7 +250,7 @@ impl<'a> Guesser<'a> {
             if guesses.len() == self.count {
                 return Ok(guesses);
             }
-            logits = self.decoding.push(&[best])?;
+            logits = self.decoding.append(&[best])?;
         }
     }
 }

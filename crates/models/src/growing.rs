@@ -10,7 +10,7 @@
 use crate::error::Result;
 use ir::attr::Attr;
 use ir::ops::{Composite, Semantics, Op, View};
-use ir::{Build, Builder, DType, Graph, Literal, Node, Shape, Type, Value, composites};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Node, Shape, Type, Value, composites};
 use std::collections::BTreeMap;
 
 /// A step that adds a row. Its inputs are those of the graph, of which the ids are one, then the position, then the caches; its outputs
@@ -22,7 +22,7 @@ pub(crate) struct Growing {
 
 /// What a value of the graph is in the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Have {
+enum Tracked {
     /// The same: the ids have nothing to do with it.
     Whole(Value),
     /// Its new row along this axis.
@@ -43,9 +43,9 @@ pub(crate) fn growing(graph: &Graph, short: &Graph, ids: usize) -> Result<Option
         let mut ty = graph.ty(input).clone();
         let found = if i == ids {
             ty.shape[1] = 1;
-            Have::Row(b.graph.input(ty), 1)
+            Tracked::Row(b.graph.input(ty), 1)
         } else {
-            Have::Whole(b.graph.input(ty))
+            Tracked::Whole(b.graph.input(ty))
         };
         have.insert(input, found);
     }
@@ -55,7 +55,7 @@ pub(crate) fn growing(graph: &Graph, short: &Graph, ids: usize) -> Result<Option
         return Ok(None);
     }
     let first = graph.outputs().first().and_then(|out| have.get(out));
-    let Some(&Have::Row(row, 1)) = first else { return Ok(None) };
+    let Some(&Tracked::Row(row, 1)) = first else { return Ok(None) };
     let outs: Vec<Value> = std::iter::once(row).chain(step.caches.iter().copied()).collect();
     Ok(Some(Growing { graph: step.b.finish(&outs).without_dead_nodes(), caches: step.caches.len() }))
 }
@@ -72,7 +72,7 @@ struct Step {
 
 impl Step {
     /// Gives every live value of a graph what it is in the step; none where it can't be.
-    fn walk(&mut self, graph: &Graph, short: &Graph, have: &mut BTreeMap<Value, Have>) -> Result<Option<()>> {
+    fn walk(&mut self, graph: &Graph, short: &Graph, have: &mut BTreeMap<Value, Tracked>) -> Result<Option<()>> {
         let live = graph.live();
         if graph.nodes().len() != short.nodes().len() {
             return Ok(None);
@@ -84,11 +84,11 @@ impl Step {
             if node.args != other.args || node.outs != other.outs || !self.alike(&node.op, &other.op) {
                 return Ok(None);
             }
-            let Some(args) = node.args.iter().map(|arg| have.get(arg).copied()).collect::<Option<Vec<Have>>>() else {
+            let Some(args) = node.args.iter().map(|arg| have.get(arg).copied()).collect::<Option<Vec<Tracked>>>() else {
                 return Ok(None);
             };
             self.b.loc = node.loc.clone();
-            let outs = if args.iter().all(|arg| matches!(arg, Have::Whole(_))) {
+            let outs = if args.iter().all(|arg| matches!(arg, Tracked::Whole(_))) {
                 let long = node.args.iter().chain(&node.outs).any(|v| graph.ty(*v) != short.ty(*v));
                 self.whole(node, other, &args, long)?
             } else {
@@ -101,7 +101,7 @@ impl Step {
     }
 
     /// What has nothing to do with the ids; `long` where a size follows from the number of rows.
-    fn whole(&mut self, node: &Node, other: &Node, args: &[Have], long: bool) -> Result<Option<Vec<Have>>> {
+    fn whole(&mut self, node: &Node, other: &Node, args: &[Tracked], long: bool) -> Result<Option<Vec<Tracked>>> {
         let row_by_row = match node.op.semantics() {
             Semantics::Elementwise(_) | Semantics::Constant => true,
             Semantics::View(view) => !matches!(view, View::Flip(_) | View::Pad(..)),
@@ -111,16 +111,16 @@ impl Step {
         if long && !row_by_row {
             return Ok(None);
         }
-        let args: Vec<Value> = args.iter().map(|(Have::Whole(x) | Have::Row(x, _))| *x).collect();
-        Ok(Some(self.b.emit(node.op.clone(), &args)?.iter().map(|out| Have::Whole(*out)).collect()))
+        let args: Vec<Value> = args.iter().map(|(Tracked::Whole(x) | Tracked::Row(x, _))| *x).collect();
+        Ok(Some(self.b.emit(node.op.clone(), &args)?.iter().map(|out| Tracked::Whole(*out)).collect()))
     }
 
     /// An op that stands for a graph.
-    fn inside(&mut self, node: &Node, other: &Node, args: &[Have]) -> Result<Option<Vec<Have>>> {
+    fn inside(&mut self, node: &Node, other: &Node, args: &[Tracked]) -> Result<Option<Vec<Tracked>>> {
         let (Semantics::Inline(body), Semantics::Inline(short)) = (node.op.semantics(), other.op.semantics()) else {
             return Ok(None);
         };
-        let mut inner: BTreeMap<Value, Have> = body.inputs().iter().copied().zip(args.iter().copied()).collect();
+        let mut inner: BTreeMap<Value, Tracked> = body.inputs().iter().copied().zip(args.iter().copied()).collect();
         if self.walk(&body, &short, &mut inner)?.is_none() {
             return Ok(None);
         }
@@ -145,7 +145,7 @@ impl Step {
         }
     }
 
-    fn node(&mut self, graph: &Graph, node: &Node, other: &Node, args: &[Have]) -> Result<Option<Vec<Have>>> {
+    fn node(&mut self, graph: &Graph, node: &Node, other: &Node, args: &[Tracked]) -> Result<Option<Vec<Tracked>>> {
         if let Op::Composite(composite) = &node.op
             && composite.name == "attention"
         {
@@ -155,7 +155,7 @@ impl Step {
         if let Semantics::Inline(_) = &meaning {
             return self.inside(node, other, args);
         }
-        let Some(axis) = args.iter().find_map(|arg| if let Have::Row(_, axis) = arg { Some(*axis) } else { None })
+        let Some(axis) = args.iter().find_map(|arg| if let Tracked::Row(_, axis) = arg { Some(*axis) } else { None })
         else {
             return Ok(None);
         };
@@ -168,11 +168,11 @@ impl Step {
                 (self.b.one(op.clone(), &args)?, axis)
             }
             (Semantics::Reduce(_, axes), op) if !axes.contains(&axis) => {
-                let Have::Row(x, _) = args[0] else { return Ok(None) };
+                let Tracked::Row(x, _) = args[0] else { return Ok(None) };
                 (self.b.one(op.clone(), &[x])?, axis - axes.iter().filter(|gone| **gone < axis).count())
             }
             (Semantics::View(view), op) => {
-                let Have::Row(x, _) = args[0] else { return Ok(None) };
+                let Tracked::Row(x, _) = args[0] else { return Ok(None) };
                 let to = match view {
                     View::Reshape => place_of(axis, types[0], out),
                     View::Permute(perm) => perm.iter().position(|from| *from == axis),
@@ -199,8 +199,8 @@ impl Step {
             (Semantics::DotGeneral(dot), op) => {
                 // A free axis of one side.
                 let (side, x) = match args {
-                    [Have::Row(x, _), Have::Whole(w)] => (0, [*x, *w]),
-                    [Have::Whole(w), Have::Row(x, _)] => (1, [*w, *x]),
+                    [Tracked::Row(x, _), Tracked::Whole(w)] => (0, [*x, *w]),
+                    [Tracked::Whole(w), Tracked::Row(x, _)] => (1, [*w, *x]),
                     _ => return Ok(None),
                 };
                 let sides = [(&dot.lhs_batch, &dot.lhs_contract), (&dot.rhs_batch, &dot.rhs_contract)];
@@ -218,7 +218,7 @@ impl Step {
             }
             (_, Op::Gather(gather)) => {
                 // A table that is read by row.
-                let [Have::Whole(table), Have::Row(indices, _)] = *args else { return Ok(None) };
+                let [Tracked::Whole(table), Tracked::Row(indices, _)] = *args else { return Ok(None) };
                 let mut free = (0..out.rank()).filter(|a| !gather.dims.offset.contains(a));
                 let Some(to) = free.nth(axis).filter(|_| axis + 1 < types[1].rank()) else { return Ok(None) };
                 (self.b.one(node.op.clone(), &[table, indices])?, to)
@@ -228,17 +228,17 @@ impl Step {
         let (value, axis) = found;
         let expected = out.shape.iter().enumerate().map(|(i, n)| if i == axis { 1 } else { *n }).collect::<Shape>();
         let fits = node.outs.len() == 1 && self.b.ty(value).shape == expected && out.shape[axis] == self.rows;
-        Ok(fits.then(|| vec![Have::Row(value, axis)]))
+        Ok(fits.then(|| vec![Tracked::Row(value, axis)]))
     }
 
     /// The new row of every operand: rows have it along this axis, whole operands give theirs.
-    fn aligned(&mut self, args: &[Have], types: &[&Type], axis: usize) -> Result<Option<Vec<Value>>> {
+    fn aligned(&mut self, args: &[Tracked], types: &[&Type], axis: usize) -> Result<Option<Vec<Value>>> {
         let mut found = Vec::new();
         for (arg, ty) in args.iter().zip(types) {
             found.push(match *arg {
-                Have::Row(x, own) if own == axis => x,
-                Have::Whole(x) if ty.rank() == 0 => x,
-                Have::Whole(x) if ty.shape.get(axis) == Some(&self.rows) => self.chosen(x, axis)?,
+                Tracked::Row(x, own) if own == axis => x,
+                Tracked::Whole(x) if ty.rank() == 0 => x,
+                Tracked::Whole(x) if ty.shape.get(axis) == Some(&self.rows) => self.chosen(x, axis)?,
                 _ => return Ok(None),
             });
         }
@@ -255,19 +255,19 @@ impl Step {
     }
 
     /// Attention of the new row: to rows before it, which are in caches, or to something else.
-    fn attention(&mut self, composite: &Composite, args: &[Have]) -> Result<Option<Vec<Have>>> {
+    fn attention(&mut self, composite: &Composite, args: &[Tracked]) -> Result<Option<Vec<Tracked>>> {
         let (qkv, further) = args.split_at(3);
         let mut params = composite.params.clone();
         if ["q_offset", "lengths", "segments"].iter().any(|name| composite.flag(name)) {
             return Ok(None);
         }
         let mut operands = match *qkv {
-            [Have::Row(q, 2), Have::Row(k, 2), Have::Row(v, 2)] if composite.flag("causal") => {
+            [Tracked::Row(q, 2), Tracked::Row(k, 2), Tracked::Row(v, 2)] if composite.flag("causal") => {
                 let (k, v) = (self.append(k)?, self.append(v)?);
                 params.extend(["q_offset", "lengths"].map(|name| (name.to_string(), Attr::Bool(true))));
                 vec![q, k, v, self.position, self.b.offset(self.position, 1.0)?]
             }
-            [Have::Row(q, 2), Have::Whole(k), Have::Whole(v)]
+            [Tracked::Row(q, 2), Tracked::Whole(k), Tracked::Whole(v)]
                 if !composite.flag("causal") && composite.param("window").is_none() && !composite.flag("slopes") =>
             {
                 vec![q, k, v]
@@ -275,7 +275,7 @@ impl Step {
             _ => return Ok(None),
         };
         for (i, operand) in further.iter().enumerate() {
-            let Have::Whole(mut x) = *operand else { return Ok(None) };
+            let Tracked::Whole(mut x) = *operand else { return Ok(None) };
             // The mask comes last, with an axis of queries before that of keys.
             if i + 1 == further.len() && composite.param("mask").is_some() {
                 let ty = self.b.ty(x);
@@ -288,7 +288,7 @@ impl Step {
         }
         let types: Vec<Type> = operands.iter().map(|x| self.b.ty(*x)).collect();
         let built = composites::build("attention", &params, &types)?;
-        Ok(Some(self.b.emit(built.into(), &operands)?.iter().map(|out| Have::Row(*out, 2)).collect()))
+        Ok(Some(self.b.emit(built.into(), &operands)?.iter().map(|out| Tracked::Row(*out, 2)).collect()))
     }
 
     /// A cache of `[B, H, rows, D]` with the new row at the position.

@@ -5,7 +5,7 @@ use crate::adapter::{Adapter, AdapterOptions, Place};
 use crate::error::{Error, Result};
 use crate::lora::LoraOptions;
 use ir::ops::{Call, Dot, Remat};
-use ir::{Build, Builder, DType, Graph, Node, Op, Value, Values};
+use ir::{GraphBuilder, Builder, DType, Graph, Node, Op, Value, Values};
 use lang::lower::dropout;
 use std::collections::BTreeMap;
 use std::sync::Arc;

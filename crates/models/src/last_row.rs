@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use ir::ops::{Semantics, View};
-use ir::{Build, Builder, DType, Graph, Shape, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Shape, Type, Value};
 use std::collections::BTreeMap;
 
 /// The graph with one more input, the row (i32), and a first output that has it alone along `axis`.

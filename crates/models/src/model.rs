@@ -182,7 +182,7 @@ impl Model {
 
     /// The longest sequence the model takes, if it has a limit.
     pub fn max_sequence(&self) -> Option<usize> {
-        self.architecture.size("max_seq").into_iter().chain(self.limits.longest).min()
+        self.architecture.size("max_seq").into_iter().chain(self.limits.max_positions).min()
     }
 
     /// Whether sequences may be longer than that, at the price of positions that training has not seen.
@@ -237,7 +237,7 @@ impl Model {
 
     /// Why each new token runs the whole sequence again, if it does.
     pub fn runs_whole(&self) -> Option<&str> {
-        self.limits.whole.as_deref()
+        self.limits.not_incremental.as_deref()
     }
 
     /// The number of elements of all parameters.

@@ -11,7 +11,7 @@ use ir::composites::quantized::rows::{Rows, encode};
 use ir::composites::quantized::{Format, Packing, dequantize};
 use ir::ops::gather::GatherMode;
 use ir::ops::{Call, Dot, Remat};
-use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, Value, Values};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, Value, Values};
 use lang::lower::{Lowered, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;

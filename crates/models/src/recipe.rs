@@ -64,7 +64,7 @@ fn of_file(path: &str, name: Option<&str>) -> Result<Recipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use transform::{Delay, Few, Scaling};
+    use transform::{DelayedScaling, LowPrecision, Scaling};
 
     #[test]
     fn recipes_are_read_and_wrong_ones_refused() {
@@ -86,8 +86,8 @@ mod tests {
         let late = late.expect("good").expect("one");
         assert_eq!(late.optimizer_bits, Some(8));
         let backward = late.few.and_then(|few| few.backward).expect("few bits");
-        assert!(backward.stochastic && backward.format == Few::E5M2);
-        assert_eq!(backward.delay, Some(Delay { history: 4, interval: 2 }));
+        assert!(backward.stochastic && backward.format == LowPrecision::E5M2);
+        assert_eq!(backward.delay, Some(DelayedScaling { history: 4, interval: 2 }));
         for (body, says) in [
             ("  forward_activation_dtype: fp8_e4m3\n  scaling_strategy: delayd\n", "`delayed`"),
             ("  forward_activation_dtyp: fp8_e4m3\n", "`forward_activation_dtype`"),

@@ -10,7 +10,7 @@ use crate::weight::Weight;
 use ir::composites::quantized::{Format, Packing};
 use ir::{DType, Scalar};
 use std::sync::Arc;
-use transform::{Few, Rounding, Scaling};
+use transform::{LowPrecision, Rounding, Scaling};
 
 impl Model {
     /// The model with the weights packed that are stored in few bits; those whose rows don't divide into its groups stay wide.
@@ -40,13 +40,13 @@ fn packing(how: &Rounding, shape: &[usize]) -> Option<Packing> {
         Scaling::Blocks(_, columns) => columns,
     };
     let format = match (how.format, group) {
-        (Few::E4M3, _) => Format::Fp8E4M3,
-        (Few::E5M2, _) => Format::Fp8E5M2,
-        (Few::Int8, _) => Format::Int8,
-        (Few::Int4, _) => Format::Int4,
-        (Few::E2M1, 16) => Format::Nvfp4,
-        (Few::E2M1, 32) => Format::Mxfp4,
-        (Few::E2M1, _) => return None,
+        (LowPrecision::E4M3, _) => Format::Fp8E4M3,
+        (LowPrecision::E5M2, _) => Format::Fp8E5M2,
+        (LowPrecision::Int8, _) => Format::Int8,
+        (LowPrecision::Int4, _) => Format::Int4,
+        (LowPrecision::E2M1, 16) => Format::Nvfp4,
+        (LowPrecision::E2M1, 32) => Format::Mxfp4,
+        (LowPrecision::E2M1, _) => return None,
     };
     let packing = Packing::new(format, Some(group)).ok()?;
     packing.parts(shape, DType::F32).ok().map(|_| packing)
@@ -110,22 +110,22 @@ fn pack(
         parts[2] = all.to_le_bytes().to_vec();
     }
     parts[0] = match how.format {
-        Few::E2M1 | Few::Int4 => codes.chunks_exact(2).map(|c| c[0] | c[1] << 4).collect(),
+        LowPrecision::E2M1 | LowPrecision::Int4 => codes.chunks_exact(2).map(|c| c[0] | c[1] << 4).collect(),
         _ => codes,
     };
     PackedWeight::new(packing, types, parts)
 }
 
 /// The code of the nearest number, ties to even.
-fn code(format: Few, y: f32) -> u8 {
+fn code(format: LowPrecision, y: f32) -> u8 {
     let most = format.most() as f32;
     let y = if y.is_nan() { 0.0 } else { y.clamp(-most, most) };
     match format {
-        Few::E4M3 => Scalar::from_f64(DType::F8E4M3, f64::from(y)).bits() as u8,
-        Few::E5M2 => Scalar::from_f64(DType::F8E5M2, f64::from(y)).bits() as u8,
-        Few::Int8 => y.round_ties_even() as i8 as u8,
-        Few::Int4 => y.round_ties_even() as i8 as u8 & 15,
-        Few::E2M1 => {
+        LowPrecision::E4M3 => Scalar::from_f64(DType::F8E4M3, f64::from(y)).bits() as u8,
+        LowPrecision::E5M2 => Scalar::from_f64(DType::F8E5M2, f64::from(y)).bits() as u8,
+        LowPrecision::Int8 => y.round_ties_even() as i8 as u8,
+        LowPrecision::Int4 => y.round_ties_even() as i8 as u8 & 15,
+        LowPrecision::E2M1 => {
             let size = y.abs();
             let step = if size < 2.0 {
                 0.5
@@ -157,9 +157,9 @@ mod tests {
             Scalar::from_f64(DType::F32, ((i as f64 * 0.618_034).fract() - 0.5) * size)
         });
         let values = x.to_vec::<f32>();
-        for format in Few::ALL {
+        for format in LowPrecision::ALL {
             let blocks: &[Scaling] = match format {
-                Few::E2M1 => {
+                LowPrecision::E2M1 => {
                     &[Scaling::Blocks(1, 16), Scaling::Blocks(16, 16), Scaling::Blocks(32, 32), Scaling::Blocks(1, 32)]
                 }
                 _ => &[

@@ -2,7 +2,7 @@
 //! off is an error, not a signal, either way.
 
 use crate::error::{Error, Result};
-use cpu::{HostBuffer, Mapped};
+use cpu::{HostBuffer, MmapFile};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ pub(crate) use tensor_file::write;
 pub(crate) struct TensorFile {
     file: tensor_file::TensorFile,
     /// The file as memory, once that was asked for.
-    mapped: OnceLock<Option<Arc<Mapped>>>,
+    mapped: OnceLock<Option<Arc<MmapFile>>>,
 }
 
 impl Deref for TensorFile {
@@ -33,7 +33,7 @@ impl TensorFile {
     /// Bytes of the file as a buffer, where they are; none where that can't be.
     pub(crate) fn in_place(&self, from: usize, to: usize) -> Option<HostBuffer> {
         let (file, all) = self.file.whole();
-        let mapped = self.mapped.get_or_init(|| Mapped::new(file, all));
+        let mapped = self.mapped.get_or_init(|| MmapFile::new(file, all));
         mapped.as_ref()?.part(from, to.checked_sub(from)?)
     }
 

@@ -3,11 +3,11 @@
 use crate::error::Result;
 use crate::random::Random;
 use crate::sample::{History, Sampling};
-use crate::slots::Slots;
+use crate::slots::BatchEngine;
 
 /// What is wanted of every prompt.
 #[derive(Clone, Debug)]
-pub struct Together {
+pub struct BatchGenerateOptions {
     /// New ids at most.
     pub most: usize,
     /// How tokens are chosen; each prompt has a seed of its own, this one and its number.
@@ -16,7 +16,7 @@ pub struct Together {
     pub ends: Vec<i32>,
 }
 
-struct Growing {
+struct Sequence {
     prompt: usize,
     ids: Vec<i32>,
     next: i32,
@@ -25,31 +25,31 @@ struct Growing {
     sampling: Sampling,
 }
 
-impl Slots {
+impl BatchEngine {
     /// Continues prompts; each is shown to `done` with its number when it is done, in whatever order that is. The batch must be
     /// empty.
-    pub fn generate_all(
+    pub fn generate_batch(
         &mut self,
         prompts: &[Vec<i32>],
-        wanted: &Together,
+        wanted: &BatchGenerateOptions,
         done: &mut dyn FnMut(usize, &[i32]) -> Result<()>,
     ) -> Result<()> {
         for prompt in prompts {
             self.check(prompt, 0)?;
         }
-        let mut growing: Vec<Growing> = Vec::new();
+        let mut growing: Vec<Sequence> = Vec::new();
         let mut waiting = 0;
         while waiting < prompts.len() || !growing.is_empty() {
             while waiting < prompts.len() && self.has_room() {
-                self.begin(&prompts[waiting], 0)?;
+                self.start_prefill(&prompts[waiting], 0)?;
                 let logits = loop {
-                    if let Some(logits) = self.advance()? {
+                    if let Some(logits) = self.prefill_chunk()? {
                         break logits;
                     }
                 };
-                let row = self.join()?;
+                let row = self.admit()?;
                 let sampling = Sampling { seed: wanted.sampling.seed.wrapping_add(waiting as u64), ..wanted.sampling };
-                growing.push(Growing {
+                growing.push(Sequence {
                     prompt: waiting,
                     ids: Vec::new(),
                     next: 0,
@@ -61,7 +61,7 @@ impl Slots {
                 if self.grown(&mut growing[row], logits, wanted, row) {
                     done(growing[row].prompt, &growing[row].ids)?;
                     growing.swap_remove(row);
-                    self.leave(row)?;
+                    self.evict(row)?;
                 }
             }
             if growing.is_empty() {
@@ -74,7 +74,7 @@ impl Slots {
                 if self.grown(&mut growing[row], own, wanted, row) {
                     done(growing[row].prompt, &growing[row].ids)?;
                     growing.swap_remove(row);
-                    self.leave(row)?;
+                    self.evict(row)?;
                 }
             }
         }
@@ -82,7 +82,7 @@ impl Slots {
     }
 
     /// Chooses a row's next id; says whether the row is done.
-    fn grown(&self, row: &mut Growing, mut logits: Vec<f32>, wanted: &Together, at: usize) -> bool {
+    fn grown(&self, row: &mut Sequence, mut logits: Vec<f32>, wanted: &BatchGenerateOptions, at: usize) -> bool {
         row.sampling.penalise(&mut logits, &row.history);
         row.next = row.sampling.choose(&logits, &mut row.random) as i32;
         if wanted.ends.contains(&row.next) {

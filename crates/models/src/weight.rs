@@ -127,7 +127,7 @@ impl Model {
             }
             buffers.push(there.map(|buffer| -> Buffer { Arc::new(buffer) }));
         }
-        let mut new = backend.alloc_together(&sizes)?.into_iter();
+        let mut new = backend.alloc_group(&sizes)?.into_iter();
         let buffers: Vec<Buffer> = buffers.into_iter().filter_map(|there| there.or_else(|| new.next())).collect();
         self.fill(&buffers, &wide)?;
         for (slot, bytes) in packed {

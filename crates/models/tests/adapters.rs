@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, How, Settings, Silent, StepSizes, Trainer, run};
+use models::train::{AdamW, Batch, ObjectiveOptions, Settings, NoProgress, StepSizes, Trainer, run};
 use models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ fn peft_reads_the_factors_that_we_write() {
     check("ia3/ours", "llama");
 }
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
 
 /// Losses, norms and tensors after steps of PyTorch's AdamW on peft's adapter.
 fn check_steps(kind: &str) {
@@ -112,7 +112,7 @@ fn check_steps(kind: &str) {
     let model = Model::load(&data("llama"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let adapter = Adapter::read(&folder.join("llama"), &model).unwrap_or_else(|e| panic!("{e}"));
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
-    let mut trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &How::default(), &Cpu::new(2)).expect("compiles");
+    let mut trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
@@ -162,7 +162,7 @@ fn dropout_is_random_in_steps_and_absent_otherwise() {
         let mut adapter = Adapter::read(&data("lora/llama"), &model).unwrap_or_else(|e| panic!("{e}"));
         let AdapterOptions::Lora(options) = &mut adapter.options else { panic!("low-rank") };
         options.dropout = dropout;
-        let trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &How::default(), &Cpu::new(2));
+        let trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2));
         let mut trainer = trainer.unwrap_or_else(|e| panic!("{e}")).with_seed(seed);
         let found = (0..40).map(|step| trainer.step(&batch, 0.0, step).expect("runs").loss).collect();
         (found, trainer.validate(std::slice::from_ref(&batch), &Cpu::new(2)).expect("runs"))
@@ -207,7 +207,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
         settings.set(name, &value).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     let cpu = Cpu::new(2);
-    let finished = run(&settings, false, &[], &cpu, &mut Silent).unwrap_or_else(|e| panic!("{e}"));
+    let finished = run(&settings, false, &[], &cpu, &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
     let log = std::fs::read_to_string(out.join("run/log.jsonl")).expect("a log");
     let values =
         log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("valid")?.as_f64());

@@ -4,7 +4,7 @@
 use cpu::Cpu;
 use ir::DType;
 use models::train::{
-    Batch, Batches, Observer, Progress, Settings, Silent, Texts, Tokens, held_out, run, write_stories,
+    Batch, Batches, Observer, Progress, Settings, NoProgress, TextDataset, TokenDataset, validation_batches, run, write_stories,
 };
 use models::{Classifier, Tokenizer};
 use std::io::Write;
@@ -87,18 +87,18 @@ fn resuming_in_the_middle_of_many_files_changes_nothing() {
     let data = corpus(&folder);
     let (whole, parts) = (folder.join("whole"), folder.join("parts"));
     let start = |out: &Path| settings(out, &[("data", &data)]);
-    let done = run(&start(&whole), false, &[], &Cpu::new(2), &mut Silent).unwrap_or_else(|e| panic!("{e}"));
+    let done = run(&start(&whole), false, &[], &Cpu::new(2), &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
     assert!(done.complete);
     let stopped = run(&start(&parts), false, &[], &Cpu::new(1), &mut Until(0, 7)).unwrap_or_else(|e| panic!("{e}"));
     assert!(!stopped.complete && stopped.step == 7);
-    let again = run(&start(&parts), true, &[], &Cpu::new(2), &mut Silent).unwrap_or_else(|e| panic!("{e}"));
+    let again = run(&start(&parts), true, &[], &Cpu::new(2), &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
     assert!(again.complete);
     let read = |folder: &Path| std::fs::read(folder.join("model.safetensors")).expect("a model");
     assert!(read(&whole) == read(&parts));
     // Another file, and it is other data.
     std::fs::write(folder.join("many/extra.txt"), "one more").expect("written");
     let more = settings(&parts, &[("data", &data), ("steps", "14")]);
-    let error = run(&more, true, &[], &Cpu::new(1), &mut Silent).expect_err("other data").to_string();
+    let error = run(&more, true, &[], &Cpu::new(1), &mut NoProgress).expect_err("other data").to_string();
     assert!(error.contains("data"), "{error}");
     let _ = std::fs::remove_dir_all(&folder);
 }
@@ -162,7 +162,7 @@ fn examples_of_every_objective_are_trained_on() {
     for (objective, data) in cases {
         let out = folder.join(objective.split(',').next().expect("a name"));
         let wanted = settings(&out, &[("data", &data), ("objective", objective), ("steps", "25"), ("seq", "16")]);
-        let done = run(&wanted, false, &[], &Cpu::new(2), &mut Silent).unwrap_or_else(|e| panic!("{objective}: {e}"));
+        let done = run(&wanted, false, &[], &Cpu::new(2), &mut NoProgress).unwrap_or_else(|e| panic!("{objective}: {e}"));
         let log = std::fs::read_to_string(out.join("log.jsonl")).expect("a log");
         let losses: Vec<f64> = log
             .lines()
@@ -189,7 +189,7 @@ fn examples_of_every_objective_are_trained_on() {
             for (name, value) in pairs.into_iter().chain([("batch", "4"), ("eval-batches", "2")]) {
                 wanted.set(name, value).unwrap_or_else(|e| panic!("{e}"));
             }
-            run(&wanted, false, &[], &Cpu::new(2), &mut Silent).unwrap_or_else(|e| panic!("{objective}: {e}"));
+            run(&wanted, false, &[], &Cpu::new(2), &mut NoProgress).unwrap_or_else(|e| panic!("{objective}: {e}"));
             told_apart(&beside);
         }
     }
@@ -232,14 +232,14 @@ fn child() {
         }
         file.flush().expect("written");
     }
-    let texts = Texts::open(&folder).expect("there");
-    let tokens = Tokens::prepare(&texts, &tokenizer, 300, &folder.join("ids"), &mut |_, _| true).expect("encoded");
+    let texts = TextDataset::open(&folder).expect("there");
+    let tokens = TokenDataset::prepare(&texts, &tokenizer, 300, &folder.join("ids"), &mut |_, _| true).expect("encoded");
     let batches = Batches::new(&tokens, 64, tokenizer.end(), 3).expect("cut");
     let mut batch = Batch::default();
     for position in (0..50).map(|i| i * batches.per_pass() as u64 / 50) {
         batches.fill(&tokens, position, 8, &mut batch).expect("read");
     }
-    assert_eq!(held_out(&tokens, 64, tokenizer.end(), 8, 4).expect("read").len(), 4);
+    assert_eq!(validation_batches(&tokens, 64, tokenizer.end(), 8, 4).expect("read").len(), 4);
     println!("high water {}", high_water());
     let _ = std::fs::remove_dir_all(&folder);
 }

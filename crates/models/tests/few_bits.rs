@@ -4,11 +4,11 @@ use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
 use lang::lower::Recipe;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Architecture, Model, NamedTensor};
 use std::path::PathBuf;
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
 
 /// Large enough that some moments have 8 bits, and others have not.
 fn model(dtype: DType) -> Model {
@@ -42,7 +42,7 @@ fn recipe(name: &str, body: &str) -> Recipe {
 
 const HYBRID: &str = "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_dtype: fp8_e5m2\n";
 
-fn trainer(how: &How<'_>, accumulate: usize, dtype: DType) -> Trainer {
+fn trainer(how: &ObjectiveOptions<'_>, accumulate: usize, dtype: DType) -> Trainer {
     let sizes = StepSizes { rows: 2, seq: 12, accumulate };
     let trainer = Trainer::new(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
     trainer.with_seed(5)
@@ -71,7 +71,7 @@ fn runs_go_on_bit_for_bit() {
         ("mx by chance", Some(&fours), false, 1),
         ("moments in 8 bits", None, true, 1),
     ] {
-        let how = How { recipe, eight_bits, ..How::default() };
+        let how = ObjectiveOptions { recipe, eight_bits, ..ObjectiveOptions::default() };
         let mut whole = trainer(&how, accumulate, DType::F32);
         let mut first = trainer(&how, accumulate, DType::F32);
         let all = steps(&mut whole, 0..6, accumulate);
@@ -91,7 +91,7 @@ fn runs_go_on_bit_for_bit() {
         assert_eq!(packed > 0, eight_bits, "{name}");
         // What is kept of a run without a history or in other bits is not enough.
         if eight_bits || recipe.is_some_and(|r| r.few.is_some_and(|few| few.left.delay.is_some())) {
-            let plain = trainer(&How::default(), accumulate, DType::F32).state().expect("read");
+            let plain = trainer(&ObjectiveOptions::default(), accumulate, DType::F32).state().expect("read");
             assert!(second.restore(&plain).is_err(), "{name}");
         }
     }
@@ -104,7 +104,7 @@ fn delayed_scaling_is_near_dynamic_scaling() {
     let delayed = recipe("late", &format!("{HYBRID}  scaling_strategy: delayed\n"));
     for dtype in [DType::F32, DType::BF16] {
         let losses =
-            |recipe: Option<&Recipe>| steps(&mut trainer(&How { recipe, ..How::default() }, 1, dtype), 0..12, 1);
+            |recipe: Option<&Recipe>| steps(&mut trainer(&ObjectiveOptions { recipe, ..ObjectiveOptions::default() }, 1, dtype), 0..12, 1);
         let (now, late, wide) = (losses(Some(&dynamic)), losses(Some(&delayed)), losses(None));
         assert!((now[0] - late[0]).abs() < 1e-5 * now[0], "{now:?} {late:?}");
         assert_ne!(now[2], late[2]);
@@ -119,7 +119,7 @@ fn delayed_scaling_is_near_dynamic_scaling() {
 #[test]
 fn moments_in_eight_bits_train_as_wide_ones() {
     let losses = |eight_bits: bool| {
-        let mut trainer = trainer(&How { eight_bits, ..How::default() }, 1, DType::F32);
+        let mut trainer = trainer(&ObjectiveOptions { eight_bits, ..ObjectiveOptions::default() }, 1, DType::F32);
         (steps(&mut trainer, 0..20, 1), trainer.planned_bytes())
     };
     let ((few, small), (wide, large)) = (losses(true), losses(false));

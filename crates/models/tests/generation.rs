@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Beams, Constrainer, Model, Sampling, SlotSizes, Slots, Together, Tokenizer, Writing};
+use models::{Beams, Constrainer, Model, Sampling, BatchOptions, BatchEngine, BatchGenerateOptions, Tokenizer, GenerateOptions};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ fn golden(name: &str) -> Model {
     Model::load(&data().join(name), DType::F32).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn slots(model: Model, rows: usize) -> Slots {
-    let sizes = SlotSizes { rows, context: 48, part: 4, prefixes: 0 };
-    Slots::new(Arc::new(model), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
+fn slots(model: Model, rows: usize) -> BatchEngine {
+    let sizes = BatchOptions { rows, context: 48, prefill_chunk: 4, prefix_cache_bytes: 0 };
+    BatchEngine::new(Arc::new(model), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn ints(json: &Json) -> Vec<i32> {
@@ -29,7 +29,7 @@ fn ints(json: &Json) -> Vec<i32> {
 fn beams_find_what_transformers_finds() {
     let text = std::fs::read_to_string(data().join("beams.json")).expect("golden");
     let cases: Vec<Json> = serde_json::from_str(&text).expect("JSON");
-    let mut known: Option<(String, Slots)> = None;
+    let mut known: Option<(String, BatchEngine)> = None;
     for case in &cases {
         let name = case["model"].as_str().expect("a name").to_string();
         if known.as_ref().is_none_or(|(own, _)| *own != name) {
@@ -65,11 +65,11 @@ fn long_prompts_in_parts_are_the_whole() {
         let whole = model.evaluate(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
         let want = &whole[whole.len() - 48..];
         let mut decoding = model.decoding(length as usize + 4, &cpu).expect("fits");
-        let found = decoding.push(&prompt).unwrap_or_else(|e| panic!("{e}"));
+        let found = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(decoding.ids(), prompt);
         let worst = found.iter().zip(want).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
         assert!(worst < 1e-4, "{length}: {worst}");
-        assert!(decoding.push(&[1, 2, 3, 4]).is_ok() && decoding.push(&[1; 64]).is_err());
+        assert!(decoding.append(&[1, 2, 3, 4]).is_ok() && decoding.append(&[1; 64]).is_err());
     }
 }
 
@@ -86,17 +86,17 @@ fn guesses_change_nothing() {
             for (i, draft) in drafts.iter().enumerate() {
                 for count in [1, 3, 5] {
                     let writing =
-                        Writing { sampling: Some(sampling), draft: Some((draft, count)), ..Writing::default() };
+                        GenerateOptions { sampling: Some(sampling), draft: Some((draft, count)), ..GenerateOptions::default() };
                     let mut heard = Vec::new();
                     let found = model
-                        .write(&prompt, 23, &writing, &cpu, &mut |id| {
+                        .generate_with_options(&prompt, 23, &writing, &cpu, &mut |id| {
                             heard.push(id);
                             true
                         })
                         .unwrap_or_else(|e| panic!("{e}"));
                     assert_eq!(found.ids, plain.ids, "draft {i}, {count} at once");
                     assert_eq!(heard, plain.ids);
-                    let (right, all) = found.guessed;
+                    let (right, all) = found.draft_accepted;
                     assert!(right <= all && all > 0);
                     if i == 0 && sampling == Sampling::GREEDY {
                         assert_eq!(right, all, "its own guesses are right");
@@ -106,8 +106,8 @@ fn guesses_change_nothing() {
         }
     }
     let other = golden("mamba");
-    let writing = Writing { draft: Some((&other, 2)), ..Writing::default() };
-    assert!(model.write(&[1], 9, &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
+    let writing = GenerateOptions { draft: Some((&other, 2)), ..GenerateOptions::default() };
+    assert!(model.generate_with_options(&[1], 9, &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
 }
 
 #[test]
@@ -118,12 +118,12 @@ fn prompts_together_give_what_each_gives() {
     let mut slots = slots(golden("qwen2"), 3);
     for sampling in [Sampling::GREEDY, Sampling { temperature: 1.0, seed: 9, ..Sampling::GREEDY }] {
         let mut found: Vec<Vec<i32>> = vec![Vec::new(); prompts.len()];
-        let wanted = Together { most: 11, sampling, ends: Vec::new() };
+        let wanted = BatchGenerateOptions { most: 11, sampling, ends: Vec::new() };
         let mut done = |i: usize, ids: &[i32]| {
             found[i] = ids.to_vec();
             Ok(())
         };
-        slots.generate_all(&prompts, &wanted, &mut done).unwrap_or_else(|e| panic!("{e}"));
+        slots.generate_batch(&prompts, &wanted, &mut done).unwrap_or_else(|e| panic!("{e}"));
         for (i, prompt) in prompts.iter().enumerate() {
             let own = Sampling { seed: sampling.seed + i as u64, ..sampling };
             let plain = model.generate_with(prompt, 11, &own, &cpu, &mut |_| true).expect("runs");
@@ -146,8 +146,8 @@ fn a_form_is_kept() {
     for seed in 0..5 {
         let sampling = Some(Sampling { temperature: 1.0, seed, ..Sampling::GREEDY });
         let constraint = Some(maker.regex("[0-9]{2}:(cat|sat)").expect("valid"));
-        let writing = Writing { sampling, constraint, ends: &ends, ..Writing::default() };
-        let found = model.write(&[5], 40, &writing, &cpu, &mut |_| true).expect("runs");
+        let writing = GenerateOptions { sampling, constraint, eos_ids: &ends, ..GenerateOptions::default() };
+        let found = model.generate_with_options(&[5], 40, &writing, &cpu, &mut |_| true).expect("runs");
         let shown = tokenizer.decode(&found.ids).expect("decodes");
         assert!(shown.len() == 6 && shown[2..3] == *":" && ["cat", "sat"].contains(&&shown[3..]), "{shown}");
     }

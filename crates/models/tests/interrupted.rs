@@ -3,8 +3,8 @@
 //! `LOOM_FAULTS=all` lets every single operation fail; without it, some of each kind.
 
 use cpu::Cpu;
-use models::files::{Layer, Operation, with_layer};
-use models::train::{Observer, Progress, Settings, Silent, run, saved};
+use models::files::{FileSystemLayer, Operation, with_layer};
+use models::train::{Observer, Progress, Settings, NoProgress, run, saved};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ struct Failing {
     seen: RefCell<Vec<Operation>>,
 }
 
-impl Layer for Failing {
+impl FileSystemLayer for Failing {
     fn before(&self, operation: Operation, _: &Path) -> io::Result<()> {
         let n = self.seen.borrow().len();
         self.seen.borrow_mut().push(operation);
@@ -64,7 +64,7 @@ fn model(out: &Path) -> Vec<u8> {
 /// Runs, or resumes where there is something to resume.
 fn go_on(out: &Path, cpu: &Cpu) {
     let resume = !saved::list(&out.join("checkpoints")).is_empty();
-    run(&settings(out, &[]), resume, &[], cpu, &mut Silent).unwrap_or_else(|e| panic!("resume {resume}: {e}"));
+    run(&settings(out, &[]), resume, &[], cpu, &mut NoProgress).unwrap_or_else(|e| panic!("resume {resume}: {e}"));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
     let cpu = Cpu::new(1);
     let out = temporary("straight");
     let layer = Rc::new(Failing::default());
-    with_layer(layer.clone(), || run(&settings(&out, &[]), false, &[], &cpu, &mut Silent))
+    with_layer(layer.clone(), || run(&settings(&out, &[]), false, &[], &cpu, &mut NoProgress))
         .unwrap_or_else(|e| panic!("{e}"));
     let expected = model(&out);
     let seen = layer.seen.borrow().clone();
@@ -104,7 +104,7 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
             }
             let out = temporary("failing");
             let layer = Rc::new(Failing { at: Some(at), for_good, ..Failing::default() });
-            let result = with_layer(layer, || run(&settings(&out, &[]), false, &[], &cpu, &mut Silent));
+            let result = with_layer(layer, || run(&settings(&out, &[]), false, &[], &cpu, &mut NoProgress));
             match result {
                 Ok(_) => assert!(!for_good && model(&out) == expected, "operation {at}"),
                 Err(error) => {
@@ -133,7 +133,7 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
 fn any_good_checkpoint_is_enough() {
     let cpu = Cpu::new(1);
     let (straight, stopped) = (temporary("whole"), temporary("stopped"));
-    run(&settings(&straight, &[]), false, &[], &cpu, &mut Silent).unwrap_or_else(|e| panic!("{e}"));
+    run(&settings(&straight, &[]), false, &[], &cpu, &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
     let ended = run(&settings(&stopped, &[("keep", "3")]), false, &[], &cpu, &mut StopAt(4, 0));
     assert!(!ended.unwrap_or_else(|e| panic!("{e}")).complete);
     let names = [0, 2, 4].map(|step| format!("checkpoints/step-{step:08}.safetensors"));
@@ -144,7 +144,7 @@ fn any_good_checkpoint_is_enough() {
             let cut = if damaged(i) { bytes[i].len() / (2 + i) } else { bytes[i].len() };
             std::fs::write(stopped.join(name), &bytes[i][..cut]).expect("written");
         }
-        let result = run(&settings(&stopped, &[("keep", "1")]), true, &["keep".into()], &cpu, &mut Silent);
+        let result = run(&settings(&stopped, &[("keep", "1")]), true, &["keep".into()], &cpu, &mut NoProgress);
         match result {
             Ok(_) => {
                 assert!(subset < 7 && model(&stopped) == model(&straight), "subset {subset}");
@@ -207,7 +207,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     let folder = temporary("refused");
     std::fs::create_dir_all(&folder).expect("a folder");
     let refuse = |out: &Path, resume: bool, pairs: &[(&str, &str)], words: &[&str]| {
-        let error = run(&settings(out, pairs), resume, &[], &cpu, &mut Silent).expect_err("refused").to_string();
+        let error = run(&settings(out, pairs), resume, &[], &cpu, &mut NoProgress).expect_err("refused").to_string();
         for word in words {
             assert!(error.contains(word), "`{word}` is missing: {error}");
         }
@@ -219,7 +219,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     let text = "the cat sat on the mat and the dog ran. ".repeat(200);
     std::fs::write(&data, &text).expect("written");
     let data_path = data.to_str().expect("a path");
-    run(&settings(&right, &[("data", data_path), ("steps", "2")]), false, &[], &cpu, &mut Silent)
+    run(&settings(&right, &[("data", data_path), ("steps", "2")]), false, &[], &cpu, &mut NoProgress)
         .unwrap_or_else(|e| panic!("{e}"));
     refuse(&folder.join("frst"), true, &[], &["no such folder", "did you mean", "first"]);
     assert!(!folder.join("frst").exists());
@@ -272,7 +272,7 @@ fn resuming_refuses_another_base() {
     let data = data.to_str().expect("a path");
     // A first run makes a model and a tokenizer; a second one goes on from them.
     let base = folder.join("base");
-    run(&settings(&base, &[("data", data), ("steps", "2")]), false, &[], &cpu, &mut Silent)
+    run(&settings(&base, &[("data", data), ("steps", "2")]), false, &[], &cpu, &mut NoProgress)
         .unwrap_or_else(|e| panic!("{e}"));
     let text = "from std.modules.linear import Linear\n\nmodel Bigram(vocab_size: int, width: int = 8):\n  params:\n    table: \
                 [vocab_size, width]\n    head: [vocab_size, width]\n\n  forward:\n    in: [B, T, int32]\n    out: [B, T, \
@@ -296,12 +296,12 @@ fn resuming_refuses_another_base() {
         let model = model.to_str().expect("a path");
         let mut own = settings(&out, &[("data", data), ("steps", "2"), ("model", model)]);
         own.set.clear();
-        run(&own, false, &[], &cpu, &mut Silent).unwrap_or_else(|e| panic!("{e}"));
+        run(&own, false, &[], &cpu, &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
         own.steps = 3;
-        run(&own, true, &["steps".into()], &cpu, &mut Silent).unwrap_or_else(|e| panic!("{e}"));
+        run(&own, true, &["steps".into()], &cpu, &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
         change();
         own.steps = 4;
-        let error = run(&own, true, &["steps".into()], &cpu, &mut Silent).expect_err("another").to_string();
+        let error = run(&own, true, &["steps".into()], &cpu, &mut NoProgress).expect_err("another").to_string();
         assert!(error.contains("not the one that the run began with"), "{error}");
     }
     let _ = std::fs::remove_dir_all(&folder);

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Adapter, LoraOptions, Model};
 use std::path::Path;
 
@@ -31,14 +31,14 @@ fn batch(documents: &[Vec<i32>], seq: usize) -> Batch {
 }
 
 fn adam() -> AdamW {
-    AdamW { beta1: 0.0, beta2: 0.0, eps: 1e-8, decay: 0.0, clip: 0.0 }
+    AdamW { beta1: 0.0, beta2: 0.0, eps: 1e-8, decay: 0.0, max_grad_norm: 0.0 }
 }
 
 /// The loss, and the gradient as far as the first moments show it after a step from zero.
 fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, end: Option<i32>) -> (f32, Vec<f32>) {
     let cpu = Cpu::new(2);
     let sizes = StepSizes { rows: 1, seq, accumulate: 1 };
-    let mut trainer = Trainer::new(model, adapter, sizes, adam(), &How { end, ..How::default() }, &cpu)
+    let mut trainer = Trainer::new(model, adapter, sizes, adam(), &ObjectiveOptions { end, ..ObjectiveOptions::default() }, &cpu)
         .unwrap_or_else(|e| panic!("{e}"));
     let result = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{e}"));
     let state = trainer.state().expect("read");
@@ -101,7 +101,7 @@ fn what_can_not_be_kept_apart_is_refused() {
     for (name, why) in [("gpt2", "positions"), ("mamba", "state")] {
         let sizes = StepSizes { rows: 1, seq: 8, accumulate: 1 };
         let refused =
-            Trainer::new(golden(name), None, sizes, adam(), &How { end: Some(END), ..How::default() }, &Cpu::new(1))
+            Trainer::new(golden(name), None, sizes, adam(), &ObjectiveOptions { end: Some(END), ..ObjectiveOptions::default() }, &Cpu::new(1))
                 .err();
         let error = refused.expect("refused").to_string();
         assert!(error.contains(why) && error.contains("--isolate"), "{error}");

@@ -4,7 +4,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{Settings, Silent, run};
+use models::train::{Settings, NoProgress, run};
 use models::{Adapter, Architecture, ChatTemplate, Model, Scheme, Tokenizer, files};
 use models::{copy_companions, merge_companions, not_in_gguf};
 use serde_json::{Map, Value as Json, json};
@@ -234,12 +234,12 @@ fn what_lies_beside_the_weights_stays() {
         let data = at("data.txt");
         std::fs::write(&data, "the cat sat on the mat and the dog ran away ".repeat(40)).expect("written");
         let backend = Cpu::new(1);
-        run(&settings(&dir, &at("tuned"), &data, &[]), false, &[], &backend, &mut Silent)
+        run(&settings(&dir, &at("tuned"), &data, &[]), false, &[], &backend, &mut NoProgress)
             .unwrap_or_else(|e| panic!("{e}"));
         kept(&dir, &at("tuned"), "fine-tuned");
 
         let lora = [("lora", "rank=2,alpha=4,targets=q,v")];
-        run(&settings(&dir, &at("lora"), &data, &lora), false, &[], &backend, &mut Silent)
+        run(&settings(&dir, &at("lora"), &data, &lora), false, &[], &backend, &mut NoProgress)
             .unwrap_or_else(|e| panic!("{e}"));
         same_tokens(&dir, &at("lora"), "an adapter");
         let mut model = Model::load(&dir, DType::F32).expect("loads");

@@ -162,7 +162,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     let mut decoding = model.decoding(steps, cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut at = 0;
     for count in [3, 1, 2, 1] {
-        let row = decoding.push(&rows[0][at..at + count]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let row = decoding.append(&rows[0][at..at + count]).unwrap_or_else(|e| panic!("{what}: {e}"));
         at += count;
         close(what, &row, &logits[(at - 1) * width..at * width]);
     }
@@ -211,7 +211,7 @@ fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
 
 /// What is written behind a first id, token by token, to the first of what is read.
 fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: &[i32], cpu: &Cpu) {
-    assert!(model.answers(), "{what}");
+    assert!(model.is_encoder_decoder(), "{what}");
     let read: Vec<NamedTensor> = given
         .iter()
         .filter(|tensor| !tensor.name.starts_with("decoder") && !tensor.name.contains("mask"))
@@ -222,7 +222,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
             one
         })
         .collect();
-    let writing = models::Writing::default();
+    let writing = models::GenerateOptions::default();
     let found = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
     assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
     // The same logits as the whole, through several ids at once and one by one; and it stops where it is told to.

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Aim, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Objective, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Adapter, LoraOptions, Model, NamedTensor};
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Neither clipping nor decay: the first moment after one step is the gradient, tenfold.
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, clip: 0.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 0.0 };
 
 struct Case {
-    aim: Aim,
+    aim: Objective,
     batch: Batch,
     loss: f64,
     norm: f64,
@@ -36,7 +36,7 @@ fn cases() -> (StepSizes, Vec<Case>) {
     };
     let size = |name: &str| json[name].as_u64().expect("a size") as usize;
     let cases = json["cases"].as_array().expect("cases").iter().map(|case| Case {
-        aim: Aim::parse(case["aim"].as_str().expect("a name")).unwrap_or_else(|e| panic!("{e}")),
+        aim: Objective::parse(case["aim"].as_str().expect("a name")).unwrap_or_else(|e| panic!("{e}")),
         batch: Batch { ids: ints(&case["ids"]), labels: ints(&case["labels"]) },
         loss: case["loss"].as_f64().expect("a number"),
         norm: case["norm"].as_f64().expect("a number"),
@@ -45,10 +45,10 @@ fn cases() -> (StepSizes, Vec<Case>) {
 }
 
 /// The second model of a case.
-fn second(aim: &Aim) -> Option<Model> {
+fn second(aim: &Objective) -> Option<Model> {
     match aim {
-        Aim::Dpo { .. } => Some(load("objectives/reference")),
-        Aim::Distill { .. } => Some(load("mistral")),
+        Objective::Dpo { .. } => Some(load("objectives/reference")),
+        Objective::Distill { .. } => Some(load("mistral")),
         _ => None,
     }
 }
@@ -111,10 +111,10 @@ fn losses_and_gradients_equal_those_of_pytorch() {
     assert!(cases.len() >= 11);
     for (i, case) in cases.iter().enumerate() {
         let other = second(&case.aim);
-        let how = How { aim: case.aim, second: other.as_ref(), ..How::default() };
+        let how = ObjectiveOptions { aim: case.aim, second: other.as_ref(), ..ObjectiveOptions::default() };
         let mut trainer = Trainer::new(load("llama"), None, sizes, ADAM, &how, &Cpu::new(2))
             .unwrap_or_else(|e| panic!("{}: {e}", case.aim));
-        if matches!(case.aim, Aim::Classify { .. }) {
+        if matches!(case.aim, Objective::Classify { .. }) {
             with_head(&mut trainer);
         }
         let valid = trainer.validate(std::slice::from_ref(&case.batch), &Cpu::new(2)).expect("runs");
@@ -145,9 +145,9 @@ fn rows_without_labels_do_not_count() {
         batch.ids.resize(more.rows * more.seq, 0);
         batch.labels.resize(more.rows * more.seq, -100);
         let other = second(&case.aim);
-        let how = How { aim: case.aim, second: other.as_ref(), ..How::default() };
+        let how = ObjectiveOptions { aim: case.aim, second: other.as_ref(), ..ObjectiveOptions::default() };
         let mut trainer = Trainer::new(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
-        if matches!(case.aim, Aim::Classify { .. }) {
+        if matches!(case.aim, Objective::Classify { .. }) {
             with_head(&mut trainer);
         }
         let found = trainer.step(&batch, 0.0, 0).expect("runs");
@@ -164,7 +164,7 @@ fn an_adapter_is_preferred_against_its_base() {
     let case = cases.into_iter().next().expect("a case");
     let options = LoraOptions::parse("rank=2,alpha=8,targets=q,v").expect("valid");
     let mut adapter = Adapter::fresh(&load("llama"), "llama", &options, 3).expect("fits");
-    let how = How { aim: case.aim, ..How::default() };
+    let how = ObjectiveOptions { aim: case.aim, ..ObjectiveOptions::default() };
     let start = |adapter: Adapter| {
         Trainer::new(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
     };
@@ -175,7 +175,7 @@ fn an_adapter_is_preferred_against_its_base() {
     merged.merge(&adapter).expect("fits");
     let base = load("llama");
     let beside = start(adapter).step(&case.batch, 0.0, 0).expect("runs").loss;
-    let how = How { second: Some(&base), ..how };
+    let how = ObjectiveOptions { second: Some(&base), ..how };
     let mut whole = Trainer::new(merged, None, sizes, ADAM, &how, &Cpu::new(2)).expect("compiles");
     let alone = whole.step(&case.batch, 0.0, 0).expect("runs").loss;
     assert!((beside - alone).abs() < 1e-5 && (beside - std::f32::consts::LN_2).abs() > 1e-3, "{beside} {alone}");
@@ -185,7 +185,7 @@ fn an_adapter_is_preferred_against_its_base() {
 fn what_does_not_fit_is_refused() {
     let (sizes, _) = cases();
     let check = |model: &str, aim: &str, sizes: StepSizes, teacher: Option<&Model>, word: &str| {
-        let how = How { aim: Aim::parse(aim).expect("valid"), second: teacher, ..How::default() };
+        let how = ObjectiveOptions { aim: Objective::parse(aim).expect("valid"), second: teacher, ..ObjectiveOptions::default() };
         let error = Trainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
         assert!(error.contains(word), "{error}");
     };

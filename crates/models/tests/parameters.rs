@@ -4,7 +4,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -142,9 +142,9 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
         let good = [vec![1, 2, 3]];
         for found in [
             error(model.evaluate(&ids, None, &cpu)),
-            error(model.probe(&ids, None, &cpu)),
+            error(model.capture(&ids, None, &cpu)),
             error(model.generate(&ids[0], 2, &cpu)),
-            error(model.decoding(4, &cpu).and_then(|mut d| d.push(&ids[0]))),
+            error(model.decoding(4, &cpu).and_then(|mut d| d.append(&ids[0]))),
         ] {
             assert!(found.contains(&format!("id {bad} ")) && found.contains("from 0 to 8"), "{found}");
         }
@@ -155,8 +155,8 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
     assert!(model.evaluate(&[vec![1, 2, 8]], Some(&labels), &cpu).is_ok());
 
     let sizes = StepSizes { rows: 1, seq: 3, accumulate: 1 };
-    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, clip: 1.0 };
-    let mut trainer = Trainer::new(model, None, sizes, adam, &How::default(), &cpu).expect("a trainer");
+    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
+    let mut trainer = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
     let batch = |ids: &[i32], labels: &[i32]| Batch { ids: ids.to_vec(), labels: labels.to_vec() };
     assert!(trainer.step(&batch(&[1, 2, 8], &[2, 8, -100]), 0.1, 0).is_ok());
     let found = error(trainer.step(&batch(&[1, 9, 8], &[2, 8, -100]), 0.1, 1));
@@ -193,10 +193,10 @@ fn masters_of_bf16_training_are_not_rounded() {
     let folder = Folder::new("masters", &text("", ""), |x| x);
     let cpu = Cpu::new(1);
     let sizes = StepSizes { rows: 1, seq: 3, accumulate: 1 };
-    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, clip: 1.0 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
     let expected = [numbers(1, 72), numbers(2, 64), numbers(3, 72)];
     assert!(expected.iter().flatten().any(|x| bf16(*x) != *x));
-    let trainer = Trainer::new(folder.load(DType::BF16), None, sizes, adam, &How::default(), &cpu).expect("a trainer");
+    let trainer = Trainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
     for (tensor, wanted) in trainer.state().expect("a state").iter().zip(&expected) {
         assert_eq!(&tensor.floats(), wanted, "{}", tensor.name);
     }
@@ -208,7 +208,7 @@ fn masters_of_bf16_training_are_not_rounded() {
 
     let drawn = |dtype| {
         let model = Model::fresh(architecture(&text("", "")), dtype, 5).expect("a model");
-        let trainer = Trainer::new(model, None, sizes, adam, &How::default(), &cpu).expect("a trainer");
+        let trainer = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
         trainer.state().expect("a state").iter().flat_map(NamedTensor::floats).collect::<Vec<f32>>()
     };
     assert_eq!(drawn(DType::BF16), drawn(DType::F32));

@@ -20,7 +20,7 @@ fn probes_show_results_and_gradients() {
     let model = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let (ids, labels) = (vec![vec![1, 5, 7, 2]], vec![vec![1, 5, -100, 9]]);
     let cpu = Cpu::new(2);
-    let found = model.probe(&ids, Some(&labels), &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let found = model.capture(&ids, Some(&labels), &cpu).unwrap_or_else(|e| panic!("{e}"));
     let seen: Vec<_> = found.iter().map(|p| (p.value.name.as_str(), p.path.as_str(), p.capture.as_str())).collect();
     assert_eq!(seen, [("s", "s", "stats"), ("s_gradient", "s", "grad_stats"), ("scores", "out", "grad_full")]);
     assert_eq!((found[0].value.shape.as_slice(), found[1].value.shape.as_slice()), (&[5][..], &[5][..]));
@@ -39,7 +39,7 @@ fn probes_show_results_and_gradients() {
             assert!((gradient[t * 12 + i] - wanted).abs() < 1e-5, "{t} {i}: {} {wanted}", gradient[t * 12 + i]);
         }
     }
-    let forward = model.probe(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let forward = model.capture(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((forward.len(), &forward[0]), (1, &found[0]));
     let _ = std::fs::remove_dir_all(&dir);
 }

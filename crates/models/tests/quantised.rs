@@ -6,7 +6,7 @@ use cpu::Cpu;
 use ir::DType;
 use ir::composites::quantized::Format;
 use lang::lower::Recipe;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Adapter, Model, Scheme, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -197,7 +197,7 @@ fn every_kind_of_tensor_equals_transformers() {
     let mut decoding = model.decoding(8, &cpu).expect("decodes");
     let mut last = Vec::new();
     for id in &ids[0] {
-        last = decoding.push(&[*id]).expect("runs");
+        last = decoding.append(&[*id]).expect("runs");
     }
     assert!(worst(&last, &want[7 * 64..8 * 64]) < 2e-5);
     let tokenizer = Tokenizer::of_dir(&folder.join("kinds.gguf")).expect("a tokenizer");
@@ -256,7 +256,7 @@ fn decoding_a_quantised_model_gives_what_the_whole_gives() {
         let whole = model.evaluate(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.floats();
         let mut decoding = model.decoding(8, &cpu).expect("decodes");
         for (i, id) in ids.iter().enumerate() {
-            let found = decoding.push(&[*id]).expect("runs");
+            let found = decoding.append(&[*id]).expect("runs");
             let far = worst(&found, &whole[i * 64..(i + 1) * 64]);
             assert!(far < bound, "{text} {dtype} at {i}: {far}");
         }
@@ -301,9 +301,9 @@ fn adapters_beside_nf4_equal_peft() {
     let ints = |json: &serde_json::Value| -> Vec<i32> {
         json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
     };
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
-    let mut trainer = Trainer::new(model, Some(adapter), sizes, adam, &How::default(), &cpu).expect("compiles");
+    let mut trainer = Trainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu).expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
@@ -342,17 +342,17 @@ fn expected_names(bytes: &[u8]) -> Vec<String> {
 fn quantised_models_train_by_adapters_alone() {
     let mut model = load(&data("llama"));
     model.quantize(&"q8".parse().expect("a scheme")).expect("quantises");
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
     let error =
-        Trainer::new(model, None, sizes, adam, &How::default(), &Cpu::new(1)).err().expect("refused").to_string();
+        Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1)).err().expect("refused").to_string();
     assert!(error.contains("--lora"), "{error}");
 }
 
 /// A few steps on one batch: products in few bits learn it as well as wide ones, though not with the same numbers.
 #[test]
 fn steps_in_few_bits_learn() {
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, clip: 1.0 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
     let ids: Vec<i32> = IDS.iter().flat_map(|row| row[..7].to_vec()).collect();
     let labels: Vec<i32> = IDS.iter().flat_map(|row| row[1..].to_vec()).collect();
@@ -360,7 +360,7 @@ fn steps_in_few_bits_learn() {
     let losses = |how: Option<Recipe>, dtype: DType| -> Vec<f32> {
         let model = Model::load(&data("llama"), dtype).expect("loads");
         let mut trainer =
-            Trainer::new(model, None, sizes, adam, &How { recipe: how.as_ref(), ..How::default() }, &Cpu::new(2))
+            Trainer::new(model, None, sizes, adam, &ObjectiveOptions { recipe: how.as_ref(), ..ObjectiveOptions::default() }, &Cpu::new(2))
                 .expect("compiles");
         (0..30).map(|step| trainer.step(&batch, 3e-3, step).expect("runs").loss).collect()
     };

@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Slots};
+use models::{Adapter, Architecture, LoraOptions, Model, Random, BatchOptions, BatchEngine};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ fn golden(name: &str) -> Arc<Model> {
     Arc::new(Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}")))
 }
 
-fn slots(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) -> Slots {
-    let sizes = SlotSizes { rows, context: 40, part: 8, prefixes: 1 << 20 };
-    Slots::new(model.clone(), adapters, sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
+fn slots(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) -> BatchEngine {
+    let sizes = BatchOptions { rows, context: 40, prefill_chunk: 8, prefix_cache_bytes: 1 << 20 };
+    BatchEngine::new(model.clone(), adapters, sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn prompts(model: &Model, count: usize) -> Vec<Vec<i32>> {
@@ -47,25 +47,25 @@ fn best(row: &[f32]) -> i32 {
 }
 
 /// The prompt's logits, and those of every step.
-fn prefill(slots: &mut Slots, prompt: &[i32], adapter: usize) -> Vec<f32> {
-    slots.begin(prompt, adapter).unwrap_or_else(|e| panic!("{e}"));
+fn prefill(slots: &mut BatchEngine, prompt: &[i32], adapter: usize) -> Vec<f32> {
+    slots.start_prefill(prompt, adapter).unwrap_or_else(|e| panic!("{e}"));
     loop {
-        if let Some(logits) = slots.advance().unwrap_or_else(|e| panic!("{e}")) {
-            slots.join().unwrap_or_else(|e| panic!("{e}"));
+        if let Some(logits) = slots.prefill_chunk().unwrap_or_else(|e| panic!("{e}")) {
+            slots.admit().unwrap_or_else(|e| panic!("{e}"));
             return logits;
         }
     }
 }
 
 /// One sequence alone in a batch of its own.
-fn alone(slots: &mut Slots, prompt: &[i32], adapter: usize, count: usize) -> Vec<Vec<f32>> {
+fn alone(slots: &mut BatchEngine, prompt: &[i32], adapter: usize, count: usize) -> Vec<Vec<f32>> {
     assert!(slots.is_empty());
     let mut all = vec![prefill(slots, prompt, adapter)];
     while all.len() < count {
         let next = best(&all[all.len() - 1]);
         all.push(slots.step(&[next]).unwrap_or_else(|e| panic!("{e}")).0);
     }
-    slots.leave(0).expect("there");
+    slots.evict(0).expect("there");
     all
 }
 
@@ -97,7 +97,7 @@ fn check_together(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) {
             let (i, given) = &running[row];
             if given.len() == wanted(*i) {
                 assert!(*given == expected[*i], "sequence {i} in row {row} of {}", running.len());
-                slots.leave(row).expect("there");
+                slots.evict(row).expect("there");
                 running.swap_remove(row);
                 finished += 1;
             }
@@ -178,19 +178,19 @@ fn beginnings_are_taken_over() {
     let model = llama(DType::F32);
     let mut slots = slots(&model, 2, &[]);
     let prompt: Vec<i32> = (0..30).map(|i| (i * 7) % 97).collect();
-    assert_eq!(slots.begin(&prompt, 0).expect("fits"), 0);
+    assert_eq!(slots.start_prefill(&prompt, 0).expect("fits"), 0);
     let first = loop {
-        if let Some(logits) = slots.advance().expect("runs") {
+        if let Some(logits) = slots.prefill_chunk().expect("runs") {
             break logits;
         }
     };
     slots.cancel();
-    assert_eq!(slots.begin(&prompt, 0).expect("fits"), 24);
-    assert_eq!(slots.advance().expect("runs"), Some(first));
+    assert_eq!(slots.start_prefill(&prompt, 0).expect("fits"), 24);
+    assert_eq!(slots.prefill_chunk().expect("runs"), Some(first));
     // One id at least is run, and another beginning is another.
-    assert_eq!(slots.begin(&prompt[..24], 0).expect("fits"), 16);
+    assert_eq!(slots.start_prefill(&prompt[..24], 0).expect("fits"), 16);
     let other: Vec<i32> = std::iter::once(5).chain(prompt[1..].iter().copied()).collect();
-    assert_eq!(slots.begin(&other, 0).expect("fits"), 0);
+    assert_eq!(slots.start_prefill(&other, 0).expect("fits"), 0);
     assert!(slots.prefix_bytes() > 0);
 }
 
@@ -210,7 +210,7 @@ fn some_rows_may_pause() {
             // Rows that need more come first.
             let mut order: Vec<usize> = (0..running.len()).collect();
             order.sort_by_key(|row| (running[*row].1.len() >= 12, random.below(100)));
-            slots.rearrange(&order).expect("there");
+            slots.reorder_cache(&order).expect("there");
             running = order.iter().map(|row| running[*row].clone()).collect();
             let count = slots.stepped(1 + random.below(7));
             assert!(slots.step(&vec![0; 8]).is_err() && slots.step(&[0; 3]).is_err());
@@ -234,14 +234,14 @@ fn memory_of_prefixes_is_bounded() {
     // Bytes of 8 positions: keys and values of 2 layers with 2 heads of 8 numbers.
     let page = 8 * 2 * 2 * 2 * 8 * 4;
     for (prefixes, rows, most) in [(0, 2, 0), (3 * (page + 160), 8, 3), (1 << 30, 2, 9)] {
-        let sizes = SlotSizes { rows, context: 40, part: 8, prefixes };
-        let mut slots = Slots::new(model.clone(), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"));
-        slots.warm().unwrap_or_else(|e| panic!("{e}"));
+        let sizes = BatchOptions { rows, context: 40, prefill_chunk: 8, prefix_cache_bytes: prefixes };
+        let mut slots = BatchEngine::new(model.clone(), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"));
+        slots.warmup().unwrap_or_else(|e| panic!("{e}"));
         for round in 0..8 {
             let prompt: Vec<i32> = (0..17).map(|i| (i * 7 + round) % 97).collect();
             prefill(&mut slots, &prompt, 0);
-            slots.leave(0).expect("there");
-            let known = slots.begin(&prompt, 0).expect("fits");
+            slots.evict(0).expect("there");
+            let known = slots.start_prefill(&prompt, 0).expect("fits");
             slots.cancel();
             assert_eq!(known, 8 * most.min(2), "{prefixes}");
         }
@@ -275,12 +275,12 @@ fn what_does_not_fit_is_refused() {
     let model = llama(DType::F32);
     let mut slots = slots(&model, 2, &[]);
     for (ids, adapter) in [(vec![], 0), (vec![97], 0), (vec![-1], 0), (vec![1; 40], 0), (vec![1], 1)] {
-        assert!(slots.begin(&ids, adapter).is_err(), "{ids:?} {adapter}");
+        assert!(slots.start_prefill(&ids, adapter).is_err(), "{ids:?} {adapter}");
     }
-    assert!(slots.step(&[]).is_err() && slots.advance().is_err() && slots.join().is_err() && slots.leave(0).is_err());
+    assert!(slots.step(&[]).is_err() && slots.prefill_chunk().is_err() && slots.admit().is_err() && slots.evict(0).is_err());
     prefill(&mut slots, &[1; 39], 0);
     assert!(slots.step(&[1]).is_ok() && slots.step(&[1]).is_err());
     assert!(
-        Slots::new(model, &[], SlotSizes { rows: 1 << 40, ..SlotSizes::default() }, Arc::new(Cpu::new(1))).is_err()
+        BatchEngine::new(model, &[], BatchOptions { rows: 1 << 40, ..BatchOptions::default() }, Arc::new(Cpu::new(1))).is_err()
     );
 }

@@ -4,7 +4,7 @@
 
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{Texts, Tokens};
+use models::train::{TextDataset, TokenDataset};
 use models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, end_ids};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
@@ -212,9 +212,9 @@ fn documents_have_what_the_tokenizer_puts_around_them() {
         let lines: Vec<String> =
             texts.iter().cycle().take(40).map(|text| json!({ "text": text }).to_string()).collect();
         std::fs::write(&data, lines.join("\n")).expect("written");
-        let texts_of = Texts::open(&data).expect("opens");
+        let texts_of = TextDataset::open(&data).expect("opens");
         let out = folder.0.join("ids");
-        Tokens::prepare(&texts_of, &tokenizer, tokenizer.size(), &out, &mut |_, _| true).expect("encoded");
+        TokenDataset::prepare(&texts_of, &tokenizer, tokenizer.size(), &out, &mut |_, _| true).expect("encoded");
         let bytes = std::fs::read(out.join("tokens.bin")).expect("read");
         let found: Vec<i32> = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         let document = |text: &&str| {

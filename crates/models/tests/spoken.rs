@@ -4,7 +4,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Architecture, Checkpoint, Error, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,14 +76,14 @@ fn assertions_raise_wherever_a_model_runs() {
     raised(broken.evaluate(&ids, None, &cpu).map(|_| ()), "logits");
     raised(broken.evaluate(&ids, Some(&ids), &cpu).map(|_| ()), "loss");
     raised(broken.generate(&ids[0], 4, &cpu).map(|_| ()), "generation");
-    raised(broken.probe(&ids, None, &cpu).map(|_| ()), "probes");
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+    raised(broken.capture(&ids, None, &cpu).map(|_| ()), "probes");
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
     for accumulate in [1, 2] {
         let sizes = StepSizes { rows: 1, seq: 4, accumulate };
         let batch = Batch { ids: ids[0].repeat(accumulate), labels: ids[0].repeat(accumulate) };
         let step = |text: &str| {
             let mut trainer =
-                Trainer::new(model(text), None, sizes, adam, &How::default(), &cpu).unwrap_or_else(|e| panic!("{e}"));
+                Trainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu).unwrap_or_else(|e| panic!("{e}"));
             trainer.step(&batch, 1e-3, 0).map(|_| ())
         };
         step(ASSERTING).expect("nothing is wild");
@@ -209,10 +209,10 @@ fn adapters_start_beside_a_base_checkpoint() {
     assert_eq!(added, ["both.a.lora_A", "both.a.lora_B", "both.b.lora_A", "both.b.lora_B", "out.ia3"]);
     assert_eq!(logits(&beside), logits(&plain), "an adapter starts without effect");
 
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, clip: 1.0 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 1, seq: 4, accumulate: 1 };
     let mut trainer =
-        Trainer::new(beside, None, sizes, adam, &How::default(), &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}"));
+        Trainer::new(beside, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}"));
     let batch = Batch { ids: vec![1, 4, 2, 3], labels: vec![4, 2, 3, 1] };
     for step in 0..3 {
         trainer.step(&batch, 0.05, step).unwrap_or_else(|e| panic!("{e}"));

@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{AdamW, Batch, How, Observer, Progress, Settings, StepSizes, Trainer, run};
+use models::train::{AdamW, Batch, ObjectiveOptions, Observer, Progress, Settings, StepSizes, Trainer, run};
 use models::{Architecture, Model, Random};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn tiny(dtype: DType) -> Model {
     Model::fresh(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}"))
 }
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
 
 fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
     let mut random = Random::new(seed, 9);
@@ -46,7 +46,7 @@ fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
 
 fn trainer(model: Model, rows: usize, accumulate: usize) -> Trainer {
     let sizes = StepSizes { rows, seq: 16, accumulate };
-    Trainer::new(model, None, sizes, ADAM, &How::default(), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+    Trainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Losses, norms and parameters after steps by PyTorch's AdamW on the same model and batches.
@@ -58,7 +58,7 @@ fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
     };
     let model = Model::load(&folder(model), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let mut trainer =
-        Trainer::new(model, None, StepSizes { rows: 2, seq, accumulate: 1 }, ADAM, &How::default(), &Cpu::new(2))
+        Trainer::new(model, None, StepSizes { rows: 2, seq, accumulate: 1 }, ADAM, &ObjectiveOptions::default(), &Cpu::new(2))
             .expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };

@@ -72,10 +72,10 @@ fn check(name: &str) {
         assert_eq!(found.ids, tokens, "{name}, {threads} threads");
         // The tokens are chosen, whatever the model says: every step's logits count.
         let mut decoding = model.decoding(prompt.len() + tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
-        let mut logits = decoding.push(&prompt).unwrap_or_else(|e| panic!("{e}"));
+        let mut logits = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));
         close(&logits, &floats("first"), name, threads);
         for id in &tokens[..tokens.len() - 1] {
-            logits = decoding.push(&[*id]).unwrap_or_else(|e| panic!("{e}"));
+            logits = decoding.append(&[*id]).unwrap_or_else(|e| panic!("{e}"));
         }
         close(&logits, &floats("last"), name, threads);
     }

@@ -93,8 +93,8 @@ impl From<ir::Error> for Error {
     }
 }
 
-impl From<ir::Problem> for Error {
-    fn from(e: ir::Problem) -> Error {
+impl From<ir::InferError> for Error {
+    fn from(e: ir::InferError) -> Error {
         Error::here(e.to_string())
     }
 }

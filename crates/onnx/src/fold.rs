@@ -3,7 +3,7 @@
 
 use ir::graph::{Def, Value, Values};
 use ir::ops::Const;
-use ir::{Build, Builder, Literal, Op, Result, Type, interp};
+use ir::{GraphBuilder, Builder, Literal, Op, Result, Type, interp};
 use std::collections::HashMap;
 
 /// Constants of more elements are left to the program.
@@ -117,7 +117,7 @@ impl Fold {
     }
 }
 
-impl Build for Fold {
+impl GraphBuilder for Fold {
     fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values> {
         if let Some(found) = self.fold(&op, args) {
             let constant = |x: Literal| self.emit(Const(x).into(), &[]).map(|v| v[0]);

@@ -6,7 +6,7 @@ use crate::import::Importer;
 use crate::item::{Item, Tensor};
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 use ir::graph::Values;
-use ir::{Binary, Build, DType, Literal, Op, Type, Value};
+use ir::{Binary, GraphBuilder, DType, Literal, Op, Type, Value};
 
 /// Sizes and amounts of a model stay below this, so that sums of a few don't overflow.
 const MOST: i64 = 1 << 40;
@@ -20,7 +20,7 @@ pub(crate) struct Cx<'a, 'm> {
     pub(crate) attributes: Vec<(&'m str, &'m AttributeProto)>,
 }
 
-impl Build for Cx<'_, '_> {
+impl GraphBuilder for Cx<'_, '_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
         self.imp.fold().emit(op, args)
     }

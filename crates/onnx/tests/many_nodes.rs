@@ -1,6 +1,6 @@
 //! Import takes time in proportion to the number of nodes, whatever they are.
 
-use ir::{Build, Builder, DType};
+use ir::{GraphBuilder, Builder, DType};
 use onnx::proto::{ModelProto, NodeProto};
 use onnx::{Options, import_model};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use ir::attr::Attr;
 use ir::ops::*;
 use ir::types::Shape;
-use ir::{Binary, Build, Builder, Compare, DType, Error, Graph, Literal, Op, Problem, Type, Unary, interp};
+use ir::{Binary, GraphBuilder, Builder, Compare, DType, Error, Graph, Literal, Op, InferError, Type, Unary, interp};
 use oracle::coverage::{each_graph, op_name};
 use oracle::{Fill, Rng, rng::run_seed, rows};
 use std::collections::BTreeMap;
@@ -122,16 +122,16 @@ fn ty(text: &str) -> Type {
 }
 
 /// The kind of a problem, to be named in a table.
-fn kind(p: &Problem) -> &'static str {
+fn kind(p: &InferError) -> &'static str {
     match p {
-        Problem::Arity { .. } => "arity",
-        Problem::DType { .. } => "dtype",
-        Problem::DTypes(..) => "dtypes",
-        Problem::Shapes(..) => "shapes",
-        Problem::Axis { .. } => "axis",
-        Problem::RepeatedAxis(_) => "repeated",
-        Problem::TooLarge { .. } => "large",
-        Problem::Other(_) => "other",
+        InferError::Arity { .. } => "arity",
+        InferError::DType { .. } => "dtype",
+        InferError::DTypes(..) => "dtypes",
+        InferError::Shapes(..) => "shapes",
+        InferError::Axis { .. } => "axis",
+        InferError::RepeatedAxis(_) => "repeated",
+        InferError::TooLarge { .. } => "large",
+        InferError::Other(_) => "other",
     }
 }
 

@@ -2,17 +2,17 @@
 //! for graphs of the kind that models are made of.
 
 use ir::ops::ShardMap;
-use ir::{Build, Builder, DType, Graph, Literal, Mesh, Spec, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Mesh, Spec, Type, Value};
 use oracle::random::{Options, sample};
 use oracle::{Fill, Rng, compare::compare_all, rng::run_seed};
-use transform::{Cut, Placement, partition, segments};
+use transform::{DimSharding, Sharding, partition, segments};
 
 fn count(few: u64) -> u64 {
     std::env::var("TENSORLOOM_SHARDED").ok().and_then(|n| n.parse().ok()).unwrap_or(few)
 }
 
 /// A graph of one `shard_map` that does what `graph` does, and the collectives in it.
-fn divided(graph: &Graph, mesh: &Mesh, ins: &[Placement], outs: &[Option<Spec>]) -> ir::Result<(Graph, Vec<String>)> {
+fn divided(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Spec>]) -> ir::Result<(Graph, Vec<String>)> {
     let found = partition(graph, mesh, ins, outs)?;
     let mut names: Vec<String> = Vec::new();
     for node in found.graph.nodes() {
@@ -22,8 +22,8 @@ fn divided(graph: &Graph, mesh: &Mesh, ins: &[Placement], outs: &[Option<Spec>])
             names.push(node.op.name().to_string());
         }
     }
-    let spec = |p: &Placement| {
-        let names = |c: &Cut| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect::<Vec<_>>();
+    let spec = |p: &Sharding| {
+        let names = |c: &DimSharding| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect::<Vec<_>>();
         let mut dims: Vec<Vec<String>> = p.layout.iter().map(names).collect();
         if let Some((dim, axes)) = &p.stored {
             dims[*dim].extend(axes.iter().map(|a| a.name.clone()));
@@ -38,10 +38,10 @@ fn divided(graph: &Graph, mesh: &Mesh, ins: &[Placement], outs: &[Option<Spec>])
 }
 
 /// Random cuts of inputs by the axes of a mesh.
-fn cuts(types: &[Type], mesh: &Mesh, rng: &mut Rng) -> Vec<Placement> {
+fn cuts(types: &[Type], mesh: &Mesh, rng: &mut Rng) -> Vec<Sharding> {
     let mut all = Vec::new();
     for ty in types {
-        let mut layout = vec![Cut::default(); ty.rank()];
+        let mut layout = vec![DimSharding::default(); ty.rank()];
         for (a, axis) in mesh.axes().iter().enumerate() {
             let fit: Vec<usize> = (0..ty.rank())
                 .filter(|&d| {
@@ -53,7 +53,7 @@ fn cuts(types: &[Type], mesh: &Mesh, rng: &mut Rng) -> Vec<Placement> {
                 layout[*rng.pick(&fit)].axes.push(a);
             }
         }
-        all.push(Placement { layout, stored: None });
+        all.push(Sharding { layout, stored: None });
     }
     all
 }
@@ -210,9 +210,9 @@ fn marks_choose_the_collective() {
         }
         let z = b.unary(ir::Unary::Sin, y).unwrap();
         let cut = |at: usize, rank: usize| {
-            let mut layout = vec![Cut::default(); rank];
-            layout[at] = Cut::by(vec![0]);
-            Placement { layout, stored: None }
+            let mut layout = vec![DimSharding::default(); rank];
+            layout[at] = DimSharding::by(vec![0]);
+            Sharding { layout, stored: None }
         };
         divided(&b.finish(&[z]), &mesh, &[cut(2, 3), cut(1, 2)], &[None]).unwrap().1
     };
@@ -247,11 +247,11 @@ fn groups_that_ranks_share_are_summed_once() {
         let y = b.one(ir::ops::RaggedDot::rows(DType::F64).into(), &[wide, down, at]).unwrap();
         let graph = b.finish(&[y]);
         let groups = |rank: usize| {
-            let mut layout = vec![Cut::default(); rank];
-            layout[0] = Cut::by(vec![0]);
-            Placement { layout, stored: None }
+            let mut layout = vec![DimSharding::default(); rank];
+            layout[0] = DimSharding::by(vec![0]);
+            Sharding { layout, stored: None }
         };
-        let whole = Placement { layout: vec![Cut::default(); 2], stored: None };
+        let whole = Sharding { layout: vec![DimSharding::default(); 2], stored: None };
         let ins = [whole, groups(3), groups(3)];
         let inputs: Vec<Literal> =
             graph.input_types().iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)).collect();
@@ -332,13 +332,13 @@ fn tokens_travel_to_their_experts() {
         let graph = experts(batch, tokens, chosen, [4, 3, 5]);
         let types = graph.input_types();
         let place = |ty: &Type, cuts: &[(usize, &str)]| {
-            let mut layout = vec![Cut::default(); ty.rank()];
-            cuts.iter().for_each(|(d, name)| layout[*d] = Cut::by(vec![axis(name)]));
-            Placement { layout, stored: None }
+            let mut layout = vec![DimSharding::default(); ty.rank()];
+            cuts.iter().for_each(|(d, name)| layout[*d] = DimSharding::by(vec![axis(name)]));
+            Sharding { layout, stored: None }
         };
         let groups: &[(usize, &str)] = if n == 1 { &[(0, "dp")] } else { &[] };
         let rows = [groups, &[(n, "ep")]].concat();
-        let ins: Vec<Placement> = (types.iter().enumerate())
+        let ins: Vec<Sharding> = (types.iter().enumerate())
             .map(|(i, ty)| match i {
                 0 | 3 => place(ty, &rows),
                 1 | 2 => place(ty, &[(0, "ep")]),
@@ -414,12 +414,12 @@ fn a_column_and_a_row_cut_need_one_sum() {
     assert_eq!(segments(&graph, 1, 0), [4, 4]);
     assert_eq!(segments(&graph, 2, 0), [4, 4]);
     assert_eq!(segments(&graph, 3, 1), [0; 0]);
-    let tp = |segments: Vec<usize>| Cut { axes: vec![1], segments };
+    let tp = |segments: Vec<usize>| DimSharding { axes: vec![1], segments };
     let ins = [
-        Placement { layout: vec![Cut::by(vec![0]), Cut::default(), Cut::default()], stored: None },
-        Placement { layout: vec![tp(vec![4, 4]), Cut::default()], stored: None },
-        Placement { layout: vec![tp(vec![4, 4])], stored: None },
-        Placement { layout: vec![Cut::default(), tp(vec![])], stored: None },
+        Sharding { layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()], stored: None },
+        Sharding { layout: vec![tp(vec![4, 4]), DimSharding::default()], stored: None },
+        Sharding { layout: vec![tp(vec![4, 4])], stored: None },
+        Sharding { layout: vec![DimSharding::default(), tp(vec![])], stored: None },
     ];
     let found = partition(&graph, &mesh, &ins, &[Some(Spec::replicated())]).unwrap();
     let talks: Vec<&str> = found
@@ -439,9 +439,9 @@ fn parameters_that_are_stored_in_parts_are_gathered_and_their_gradients_scattere
     let graph = layer(6, 4);
     let axes = mesh.axes().to_vec();
     let stored =
-        |dim: usize, rank: usize| Placement { layout: vec![Cut::default(); rank], stored: Some((dim, axes.clone())) };
+        |dim: usize, rank: usize| Sharding { layout: vec![DimSharding::default(); rank], stored: Some((dim, axes.clone())) };
     let ins = [
-        Placement { layout: vec![Cut::by(vec![0]), Cut::default(), Cut::default()], stored: None },
+        Sharding { layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()], stored: None },
         stored(0, 2),
         stored(0, 1),
         stored(0, 2),
@@ -467,7 +467,7 @@ fn composites_of_the_library_stay_whole_where_rows_are_cut() {
     let silu = ir::composites::build("silu", &[], &types).unwrap();
     let y = b.one(silu.into(), &[x]).unwrap();
     let g = b.finish(&[y]);
-    let ins = [Placement::of(&mesh, &Spec::along(0, "dp"), 2)];
+    let ins = [Sharding::of(&mesh, &Spec::along(0, "dp"), 2)];
     let found = partition(&g, &mesh, &ins, &[None]).unwrap();
     assert_eq!(found.graph.nodes().len(), 1);
     assert_eq!(found.outs, [Spec::along(0, "dp")]);

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
 use tensorloom::fft::Complex;
-use tensorloom::{Along, DType, Number, Operand, Tensor};
+use tensorloom::{ReduceAxes, DType, Number, Operand, Tensor};
 
 /// The arguments of one call.
 pub(crate) struct Args<'py>(pub(crate) Bound<'py, PyTuple>);
@@ -93,14 +93,14 @@ impl<'py> Args<'py> {
     }
 
     /// Axes: none, one, several, or such and whether they stay, as a pair with a bool.
-    pub(crate) fn along(&self, i: usize) -> PyResult<Along> {
+    pub(crate) fn along(&self, i: usize) -> PyResult<ReduceAxes> {
         let x = self.at(i)?;
         if let Ok(pair) = x.cast::<PyTuple>()
             && pair.len() == 2
             && pair.get_item(1)?.is_instance_of::<PyBool>()
         {
             let keep = pair.get_item(1)?.extract()?;
-            return Ok(Along { keep, ..axes(&pair.get_item(0)?)? });
+            return Ok(ReduceAxes { keep, ..axes(&pair.get_item(0)?)? });
         }
         axes(&x)
     }
@@ -170,7 +170,7 @@ fn sized(e: PyErr, x: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-fn axes(x: &Bound<'_, PyAny>) -> PyResult<Along> {
+fn axes(x: &Bound<'_, PyAny>) -> PyResult<ReduceAxes> {
     if x.is_none() {
         return Ok(().into());
     }

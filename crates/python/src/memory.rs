@@ -13,12 +13,12 @@ use std::any::Any;
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
-use tensorloom::{DType, Lent, Literal, Tensor, Type, np};
+use tensorloom::{DType, SharedMemory, Literal, Tensor, Type, np};
 
 /// A tensor's elements, dense in row-major order.
 pub(crate) enum Elements {
     /// Where the engine has them.
-    Lent(Lent),
+    Lent(SharedMemory),
     /// Copied, from another device or because a copy was asked for.
     Copied(Literal),
 }
@@ -35,7 +35,7 @@ impl Elements {
     pub(crate) fn shown(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
         let t = t.clone();
         let found = detached(py, move || -> tensorloom::Result<Elements> {
-            let lent = t.lend()?;
+            let lent = t.export_memory()?;
             match host(&lent) {
                 Some(_) => Ok(Elements::Lent(lent)),
                 None => t.to_literal().map(Elements::Copied),
@@ -85,7 +85,7 @@ fn followed(t: &Tensor) -> PyResult<()> {
     ))
 }
 
-fn host(lent: &Lent) -> Option<&HostBuffer> {
+fn host(lent: &SharedMemory) -> Option<&HostBuffer> {
     lent.buffer().as_any().downcast_ref()
 }
 
@@ -114,7 +114,7 @@ fn at_home() -> bool {
     static HOME: OnceLock<bool> = OnceLock::new();
     *HOME.get_or_init(|| {
         let t = tensorloom::engine().tensor(&[0u8], &[1]);
-        t.lend().is_ok_and(|lent| host(&lent).is_some())
+        t.export_memory().is_ok_and(|lent| host(&lent).is_some())
     })
 }
 
@@ -167,7 +167,7 @@ impl Foreign {
         let at = NonNull::new(self.at).expect("there are elements");
         // SAFETY: the owner keeps the memory; the engine never writes what it adopts.
         let buffer = unsafe { HostBuffer::from_raw(at, count * self.dtype.size(), self.owner) };
-        let t = tensorloom::engine().adopt(&ty, Arc::new(buffer));
+        let t = tensorloom::engine().import_memory(&ty, Arc::new(buffer));
         if order.iter().enumerate().all(|(i, &o)| i == o) {
             return t;
         }

@@ -6,7 +6,7 @@ use crate::make::tensor_from;
 use crate::memory::Elements;
 use crate::tensor::PyTensor;
 use compiler::Backend;
-use models::{Adapter, Architecture, Model, NamedTensor, Sampling, TextStream, Tokenizer, Writing};
+use models::{Adapter, Architecture, Model, NamedTensor, Sampling, TextStream, Tokenizer, GenerateOptions};
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -384,9 +384,9 @@ impl PyModel {
         // A little ahead of who listens, and no further.
         let (say, heard): (SyncSender<Heard>, _) = sync_channel(4);
         std::thread::spawn(move || {
-            let writing = Writing { sampling: Some(sampling), ends: &ends, ..Writing::default() };
+            let writing = GenerateOptions { sampling: Some(sampling), eos_ids: &ends, ..GenerateOptions::default() };
             let mut listen = |id: i32| !ends.contains(&id) && say.send(Heard::Id(id)).is_ok();
-            if let Err(e) = model.write(&ids, most, &writing, &*backend(), &mut listen) {
+            if let Err(e) = model.generate_with_options(&ids, most, &writing, &*backend(), &mut listen) {
                 let _ = say.send(Heard::Failed(fault(&e)));
             }
         });

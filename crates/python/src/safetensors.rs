@@ -87,7 +87,7 @@ fn parts(block: &Arc<HostBuffer>, bytes: &[u8], what: &str) -> PyResult<Vec<(Str
         } else {
             // SAFETY: tensors of a file don't overlap, and nothing else writes the block.
             let part = unsafe { HostBuffer::part(block, start, data.len()) }.map_err(|e| fault(&e))?;
-            tensorloom::engine().adopt(&ty, Arc::new(part))
+            tensorloom::engine().import_memory(&ty, Arc::new(part))
         };
         out.push((k, t));
     }

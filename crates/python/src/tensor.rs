@@ -9,7 +9,7 @@ use crate::raised;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
-use tensorloom::{DType, Literal, Operand, Pick, Tensor, Type, np};
+use tensorloom::{DType, Literal, Operand, Index, Tensor, Type, np};
 
 /// A tensor: an array whose computation is recorded, and done when it is read.
 #[pyclass(name = "Tensor", module = "tensorloom", frozen, weakref)]
@@ -21,7 +21,7 @@ pub(crate) fn wrap(py: Python<'_>, t: Tensor) -> PyResult<Py<PyTensor>> {
 }
 
 /// What a plain index takes; none if it is not a plain one.
-fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Pick>>> {
+fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
     let items: Vec<Bound<'_, PyAny>> = match index.cast::<PyTuple>() {
         Ok(t) => t.iter().collect(),
         Err(_) => vec![index.clone()],
@@ -29,20 +29,20 @@ fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Pick>>> {
     let mut out = Vec::with_capacity(items.len());
     for i in items {
         out.push(if i.is_none() {
-            Pick::New
+            Index::New
         } else if i.is_instance_of::<PyEllipsis>() {
-            Pick::Rest
+            Index::Rest
         } else if let Ok(s) = i.cast::<PySlice>() {
             let part = |name: &str| edge(&s.getattr(name)?);
             let step = part("step")?.unwrap_or(1);
             if step == 0 {
                 return Err(PyValueError::new_err("a slice's step is not zero"));
             }
-            Pick::Range { start: part("start")?, end: part("stop")?, step }
+            Index::Range { start: part("start")?, end: part("stop")?, step }
         } else if i.is_instance_of::<PyBool>() {
             return Ok(None);
         } else if i.is_instance_of::<PyInt>() {
-            Pick::At(i.extract().map_err(|_| PyIndexError::new_err(format!("index {i} is out of range")))?)
+            Index::At(i.extract().map_err(|_| PyIndexError::new_err(format!("index {i} is out of range")))?)
         } else {
             return Ok(None);
         });
@@ -555,7 +555,7 @@ impl PyTensor {
             ));
         }
         let Some(picks) =
-            picks(index)?.filter(|p| !p.iter().any(|p| matches!(p, Pick::Range { step, .. } if *step < 0)))
+            picks(index)?.filter(|p| !p.iter().any(|p| matches!(p, Index::Range { step, .. } if *step < 0)))
         else {
             return helper(py, "set")?.call1((slf, index, value)).map(drop);
         };
@@ -669,20 +669,20 @@ impl PyTensor {
 }
 
 /// Indices outside are Python's `IndexError`, by which old loops over sequences end.
-fn bounds(t: &Tensor, picks: &[Pick]) -> PyResult<()> {
-    let named = picks.iter().filter(|p| matches!(p, Pick::At(_) | Pick::Range { .. })).count();
+fn bounds(t: &Tensor, picks: &[Index]) -> PyResult<()> {
+    let named = picks.iter().filter(|p| matches!(p, Index::At(_) | Index::Range { .. })).count();
     if named > t.rank() {
         return Err(PyIndexError::new_err(format!("{named} indices for a tensor of {} axes", t.rank())));
     }
     let mut axis = 0;
-    if picks.iter().filter(|p| matches!(p, Pick::Rest)).count() > 1 {
+    if picks.iter().filter(|p| matches!(p, Index::Rest)).count() > 1 {
         return Err(PyIndexError::new_err("an index has one ellipsis (...) at most"));
     }
     for p in picks {
         match p {
-            Pick::New => continue,
-            Pick::Rest => axis = t.rank() - picks_after(picks),
-            Pick::At(i) => {
+            Index::New => continue,
+            Index::Rest => axis = t.rank() - picks_after(picks),
+            Index::At(i) => {
                 let n = t.shape()[axis] as isize;
                 if *i >= n || *i < -n {
                     return Err(PyIndexError::new_err(format!("index {i} of an axis of size {n}")));
@@ -695,9 +695,9 @@ fn bounds(t: &Tensor, picks: &[Pick]) -> PyResult<()> {
     Ok(())
 }
 
-fn picks_after(picks: &[Pick]) -> usize {
-    let at = picks.iter().position(|p| matches!(p, Pick::Rest)).unwrap_or(picks.len());
-    picks[at..].iter().filter(|p| matches!(p, Pick::At(_) | Pick::Range { .. })).count()
+fn picks_after(picks: &[Index]) -> usize {
+    let at = picks.iter().position(|p| matches!(p, Index::Rest)).unwrap_or(picks.len());
+    picks[at..].iter().filter(|p| matches!(p, Index::At(_) | Index::Range { .. })).count()
 }
 
 fn repr_options<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,9 +1,9 @@
 //! From a checked request to its answer, whole or in pieces.
 
-use crate::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
+use crate::api::{self, CompletionRequest, Encoding, Fault, Format, Parsed, Prompt};
 use crate::chunks::{self, Lost, Writer};
 use crate::connections::Working;
-use crate::engine::{Embedding, Event, Finish, Job, Task, Told};
+use crate::engine::{Embedding, Event, Finish, Job, Task, TokenLogprobs};
 use crate::fields::{self, Endpoint};
 use crate::http::{App, Caller};
 use crate::metrics::count;
@@ -61,7 +61,7 @@ fn fresh_id(kind: Kind) -> String {
 
 /// What a request says, checked and in ids.
 pub(crate) struct Prepared {
-    ask: Ask,
+    ask: CompletionRequest,
     entry: Entry,
     prompts: Vec<Arc<[i32]>>,
     /// What is shown before each answer.
@@ -237,7 +237,7 @@ pub(crate) async fn complete(app: &Arc<App>, asked: Prepared, kind: Kind, caller
                 logprobs: ask.logprobs,
                 constraint: constraint.clone(),
                 events,
-                enough: enough.clone(),
+                client_done: enough.clone(),
                 arrived,
             })));
             streams.push(Choice::new(app, &entry, (heard, enough), echoes[p].clone(), &ask));
@@ -457,7 +457,7 @@ impl About {
 /// A token with what is told about it.
 struct Token {
     id: i32,
-    told: Option<Told>,
+    told: Option<TokenLogprobs>,
     /// Characters of text before it.
     offset: usize,
 }
@@ -497,7 +497,7 @@ impl Choice {
         entry: &Entry,
         (events, enough): (mpsc::Receiver<Event>, Arc<AtomicBool>),
         echo: String,
-        ask: &Ask,
+        ask: &CompletionRequest,
     ) -> Choice {
         let tokenizer = app.served.engines[entry.engine].tokenizer.clone();
         let ids = match ask.show_special {
@@ -633,8 +633,8 @@ fn finite(x: f64) -> f64 {
 }
 
 /// An answer in server-sent events.
-fn streamed(app: &Arc<App>, about: About, ask: &Ask, choices: Vec<Choice>, working: Working) -> Response {
-    let (writer, body) = chunks::pair(app.limits.patience);
+fn streamed(app: &Arc<App>, about: About, ask: &CompletionRequest, choices: Vec<Choice>, working: Working) -> Response {
+    let (writer, body) = chunks::pair(app.limits.read_timeout);
     let (usage, logprobs, app) = ((ask.usage, ask.usage_always), ask.logprobs.is_some(), app.clone());
     tokio::spawn(async move {
         let _working = working;

@@ -70,7 +70,7 @@ pub(crate) struct Encoding {
 
 /// What both kinds of completions may ask for.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct CompletionRequest {
     pub(crate) model: String,
     pub(crate) choices: usize,
     pub(crate) most: Option<usize>,
@@ -174,7 +174,7 @@ pub(crate) fn text(body: &Map<String, Json>, name: &str) -> Parsed<String> {
 }
 
 /// Everything but the prompt; `chat` says which of the two kinds it is.
-pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
+pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<CompletionRequest> {
     let temperature = number(body, "temperature", 0.0, 100.0)?.unwrap_or(1.0);
     let seed = match given(body, "seed") {
         None => fresh_seed(),
@@ -239,7 +239,7 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
     if request.as_ref().is_some_and(|name| name.len() > LONGEST_NAME) {
         return Err(Fault::of("request_id", format!("`request_id` must have at most {LONGEST_NAME} bytes")));
     }
-    Ok(Ask {
+    Ok(CompletionRequest {
         model: text(body, "model")?,
         choices: whole(body, "n", 1, MOST_CHOICES as u64)?.unwrap_or(1) as usize,
         most: most.map(|most| most as usize),
@@ -525,7 +525,7 @@ fn fresh_seed() -> u64 {
 mod tests {
     use super::*;
 
-    fn read(body: Json, chat: bool) -> Parsed<Ask> {
+    fn read(body: Json, chat: bool) -> Parsed<CompletionRequest> {
         ask(body.as_object().expect("an object"), chat)
     }
 

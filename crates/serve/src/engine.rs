@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, count, uncount};
 use crate::pace::{Pace, ordered};
 use crate::queue::{Needs, Queue, Refused};
 use crate::shares::Client;
-use models::{Aside, Constraint, History, Random, Sampling, Slots, log_probabilities};
+use models::{Aside, Constraint, History, Random, Sampling, BatchEngine, log_probabilities};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub(crate) constraint: Option<Constraint>,
     pub(crate) events: mpsc::Sender<Event>,
     /// Set by who listens before it hears no more because it has all that it wants.
-    pub(crate) enough: Arc<AtomicBool>,
+    pub(crate) client_done: Arc<AtomicBool>,
     pub(crate) arrived: Instant,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Job {
 pub(crate) enum Event {
     Token {
         id: i32,
-        logprob: Option<Told>,
+        logprob: Option<TokenLogprobs>,
     },
     End(Finish),
     /// An id that the client named ended the text.
@@ -63,7 +63,7 @@ pub(crate) enum Event {
 
 /// The logarithm of a token's probability, and the most probable ones.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct TokenLogprobs {
     pub(crate) own: f64,
     pub(crate) top: Vec<(i32, f64)>,
 }
@@ -116,7 +116,7 @@ enum Work {
     /// A prompt, or a text to embed, that was put aside.
     Prompt(Task, Aside),
     /// A row that was put aside.
-    Row(Box<Growing>, Aside),
+    Row(Box<Sequence>, Aside),
 }
 
 /// How tasks get to an engine.
@@ -152,7 +152,7 @@ impl Handle {
 
 /// Starts the thread of a model.
 pub(crate) fn start(
-    slots: Slots,
+    slots: BatchEngine,
     options: EngineOptions,
     metrics: Arc<Metrics>,
 ) -> std::io::Result<(Handle, std::thread::JoinHandle<()>)> {
@@ -166,7 +166,7 @@ pub(crate) fn start(
 }
 
 /// A sequence with what it needs to go on.
-struct Growing {
+struct Sequence {
     client: Client,
     job: Job,
     random: Random,
@@ -178,12 +178,12 @@ struct Growing {
 }
 
 struct Engine {
-    slots: Slots,
+    slots: BatchEngine,
     queue: Arc<Queue<Work>>,
     stop: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
     /// By row.
-    rows: Vec<Growing>,
+    rows: Vec<Sequence>,
     /// What is being run, and whose it is.
     prompt: Option<(Client, Task)>,
     pace: Pace,
@@ -218,7 +218,7 @@ impl Engine {
                 && next.prompt > 0
             {
                 // Going from one to the other costs a copy of what the caches have of both. A short one is worth it: it is over soon.
-                let part = self.slots.sizes().part;
+                let part = self.slots.sizes().prefill_chunk;
                 let slack = if next.prompt <= part { 0 } else { 2 * part as u64 };
                 if next.served + slack >= self.queue.served(*client) {
                     return true;
@@ -283,7 +283,7 @@ impl Engine {
             }
             Work::New(task) => {
                 let begun = match &task {
-                    Task::Generate(job) => self.slots.begin(&job.prompt, job.adapter).inspect(|known| {
+                    Task::Generate(job) => self.slots.start_prefill(&job.prompt, job.adapter).inspect(|known| {
                         count(&self.metrics.prompt_tokens, job.prompt.len() as u64);
                         count(&self.metrics.reused_tokens, *known as u64);
                     }),
@@ -334,24 +334,24 @@ impl Engine {
             return self.slots.cancel();
         }
         let before = self.slots.done();
-        let found = self.slots.advance();
+        let found = self.slots.prefill_chunk();
         let after = match (&found, &task) {
             (Ok(Some(_)), Task::Embed(embedding)) => embedding.ids.len(),
             _ => self.slots.done(),
         };
         // A part takes its time however few tokens are in it.
-        let least = self.slots.sizes().part / 2;
+        let least = self.slots.sizes().prefill_chunk / 2;
         self.queue.charge(client, after.saturating_sub(before).max(least).max(1));
         match (found, task) {
             (Ok(None), task) => self.prompt = Some((client, task)),
             (Ok(Some(vector)), Task::Embed(embedding)) => drop(embedding.reply.send(Ok(vector))),
-            (Ok(Some(mut logits)), Task::Generate(job)) => match self.slots.join() {
+            (Ok(Some(mut logits)), Task::Generate(job)) => match self.slots.admit() {
                 Ok(_) => {
                     self.metrics.first_token.add(job.arrived.elapsed());
                     let (random, history) = (job.sampling.random(), History::of(&job.prompt));
                     self.begun += 1;
                     let number = self.begun;
-                    self.add(Growing { client, job: *job, random, history, new: 0, next: 0, number });
+                    self.add(Sequence { client, job: *job, random, history, new: 0, next: 0, number });
                     let row = self.rows.len() - 1;
                     if self.sample(row, &mut logits) {
                         self.leave(row);
@@ -370,14 +370,14 @@ impl Engine {
     }
 
     /// A row more, which the batch has already.
-    fn add(&mut self, growing: Growing) {
+    fn add(&mut self, growing: Sequence) {
         self.queue.rows(growing.client, true);
         self.rows.push(growing);
         count(&self.metrics.running, 1);
     }
 
     /// A row less, which the batch has no more.
-    fn remove(&mut self, row: usize) -> Growing {
+    fn remove(&mut self, row: usize) -> Sequence {
         let growing = self.rows.swap_remove(row);
         self.queue.rows(growing.client, false);
         uncount(&self.metrics.running, 1);
@@ -438,8 +438,8 @@ impl Engine {
         }
         let order = ordered(&wanted, few);
         if order.iter().enumerate().any(|(to, from)| to != *from) {
-            self.slots.rearrange(&order)?;
-            let mut rows: Vec<Option<Growing>> = self.rows.drain(..).map(Some).collect();
+            self.slots.reorder_cache(&order)?;
+            let mut rows: Vec<Option<Sequence>> = self.rows.drain(..).map(Some).collect();
             self.rows = order.iter().filter_map(|from| rows[*from].take()).collect();
         }
         Ok(few)
@@ -490,7 +490,7 @@ impl Engine {
         }
         let logprob = raw.zip(job.logprobs).map(|(raw, top)| {
             let (own, top) = log_probabilities(&raw, id, top);
-            Told { own, top }
+            TokenLogprobs { own, top }
         });
         if let Some(constraint) = &mut job.constraint {
             constraint.push(id);
@@ -516,14 +516,14 @@ impl Engine {
 
     /// Nobody listens any more: a client left, or found what it wanted.
     fn gone(&self, job: &Job) {
-        if !job.enough.load(Ordering::Acquire) {
+        if !job.client_done.load(Ordering::Acquire) {
             count(&self.metrics.abandoned, 1);
         }
     }
 
     fn leave(&mut self, row: usize) {
         self.remove(row);
-        if let Err(e) = self.slots.leave(row) {
+        if let Err(e) = self.slots.evict(row) {
             debug_assert!(false, "{e}");
         }
     }

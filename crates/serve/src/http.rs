@@ -41,11 +41,11 @@ pub struct Limits {
     /// Bytes of a request's body.
     pub body: usize,
     /// How long a client may take to send its headers, or its body, or to read a piece of an answer.
-    pub patience: Duration,
+    pub read_timeout: Duration,
     /// Open connections. Beyond it, one that does nothing is closed for the new one.
     pub connections: usize,
     /// How long requests may go on after the server was asked to stop.
-    pub grace: Duration,
+    pub shutdown_timeout: Duration,
     /// One of them is what clients must send as `Authorization: Bearer ..`. Clients are told apart by their keys, or, without keys, by
     /// their addresses.
     pub keys: Vec<String>,
@@ -62,9 +62,9 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             body: 4 << 20,
-            patience: Duration::from_secs(20),
+            read_timeout: Duration::from_secs(20),
             connections: 1024,
-            grace: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(30),
             keys: Vec::new(),
             key_for_metrics: false,
             hosts: Vec::new(),
@@ -211,7 +211,7 @@ async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receive
     let waiting = Shares::new(app.limits.connections.max(1).saturating_mul(2));
     let mut builder = hyper::server::conn::http1::Builder::new();
     tokio::spawn(idle::give_back(app.served.metrics.clone()));
-    builder.timer(TokioTimer::new()).header_read_timeout(app.limits.patience).max_headers(64).max_buf_size(64 << 10);
+    builder.timer(TokioTimer::new()).header_read_timeout(app.limits.read_timeout).max_headers(64).max_buf_size(64 << 10);
     loop {
         let (stream, address) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -265,7 +265,7 @@ async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receive
     drop(listener);
     tokio::select! {
         () = graceful.shutdown() => {}
-        () = tokio::time::sleep(app.limits.grace) => {}
+        () = tokio::time::sleep(app.limits.shutdown_timeout) => {}
     }
     app.served.engines.iter().for_each(|engine| engine.handle.stop());
 }
@@ -277,7 +277,7 @@ async fn admitted(app: &App, client: Client) -> Option<Arc<Connection>> {
         if let Some(connection) = app.connections.admit(client) {
             return Some(connection);
         }
-        if begun.elapsed() > app.limits.patience {
+        if begun.elapsed() > app.limits.read_timeout {
             count(&app.served.metrics.refused, 1);
             return None;
         }
@@ -419,12 +419,12 @@ async fn body(app: &App, request: Request) -> Parsed<(Caller, Bytes, Share)> {
         });
     };
     let read = axum::body::to_bytes(request.into_body(), app.limits.body);
-    match tokio::time::timeout(app.limits.patience, read).await {
+    match tokio::time::timeout(app.limits.read_timeout, read).await {
         Ok(Ok(bytes)) => Ok((caller, bytes, share)),
         Ok(Err(_)) => Err(large()),
         Err(_) => {
             count(&app.served.metrics.slow, 1);
-            let seconds = app.limits.patience.as_secs_f64();
+            let seconds = app.limits.read_timeout.as_secs_f64();
             Err(Fault::new(StatusCode::REQUEST_TIMEOUT.as_u16(), format!("the body did not come within {seconds} s")))
         }
     }

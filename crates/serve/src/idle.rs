@@ -16,7 +16,7 @@ pub(crate) async fn give_back(metrics: Arc<Metrics>) {
         tokio::time::sleep(IDLE).await;
         let now = metrics.events();
         if now == last && now != given {
-            cpu::give_back_freed();
+            cpu::trim_heap();
             given = now;
         }
         last = now;

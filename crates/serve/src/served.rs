@@ -5,7 +5,7 @@ use crate::metrics::Metrics;
 use crate::{Error, Result};
 use compiler::Backend;
 use ir::DType;
-use models::{Adapter, ChatTemplate, Constrainer, Model, SlotSizes, Slots, Tokenizer};
+use models::{Adapter, ChatTemplate, Constrainer, Model, BatchOptions, BatchEngine, Tokenizer};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Served {
         dirs: &[PathBuf],
         module: Option<&str>,
         dtype: DType,
-        sizes: SlotSizes,
+        sizes: BatchOptions,
         options: EngineOptions,
         backend: &Arc<dyn Backend>,
         told: &mut dyn FnMut(&str),
@@ -129,9 +129,9 @@ impl Served {
             let vocabulary = model.vocabulary().unwrap_or(usize::MAX);
             let ends: Vec<i32> = models::end_ids(base, Some(&tokenizer))?;
             let ends = ends.into_iter().filter(|id| usize::try_from(*id).is_ok_and(|id| id < vocabulary)).collect();
-            let mut slots = Slots::new(model, &read, sizes, backend.clone())?;
+            let mut slots = BatchEngine::new(model, &read, sizes, backend.clone())?;
             told(&format!("compiling programs for up to {} rows", slots.sizes().rows));
-            slots.warm()?;
+            slots.warmup()?;
             let context = slots.sizes().context;
             let constrainer = Constrainer::new(&tokenizer);
             let (longest, dimensions) = (constrainer.longest(), Dimensions::of_dir(base));

@@ -35,7 +35,7 @@ fn serve_until_told(width: i64) {
     let limits = Limits {
         keys: KEYS.map(String::from).to_vec(),
         connections: CONNECTIONS,
-        patience: Duration::from_secs(2),
+        read_timeout: Duration::from_secs(2),
         ..Limits::default()
     };
     let choices = Choices { rows: 8, queue: 256, context: CONTEXT, limits, ..Choices::default() };

@@ -5,7 +5,7 @@
 //! ```
 
 use tensorloom::Result;
-use tensorloom::nn::{BatchNorm, Conv2d, CrossEntropy, Linear, Pooling, Sliding};
+use tensorloom::nn::{BatchNorm, Conv2d, CrossEntropy, Linear, PoolOptions, Sliding};
 use tensorloom::optimizer::Adam;
 use tensorloom::prelude::*;
 
@@ -35,8 +35,8 @@ impl Cnn {
 
 impl Layer for Cnn {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let x = nn::max_pool2d(&self.norm1.forward(&self.conv1.forward(x)).relu(), Pooling::of(2));
-        let x = nn::max_pool2d(&self.norm2.forward(&self.conv2.forward(&x)).relu(), Pooling::of(2));
+        let x = nn::max_pool2d(&self.norm1.forward(&self.conv1.forward(x)).relu(), PoolOptions::of(2));
+        let x = nn::max_pool2d(&self.norm2.forward(&self.conv2.forward(&x)).relu(), PoolOptions::of(2));
         self.head.forward(&x.reshape((x.shape()[0], -1)))
     }
 }

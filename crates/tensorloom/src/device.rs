@@ -1,6 +1,6 @@
 //! Devices: where tensors live.
 
-use crate::shard::Put;
+use crate::shard::DevicePutTarget;
 use crate::{Result, Tree, engine};
 
 /// A device of the process's engine.
@@ -30,7 +30,7 @@ pub fn devices() -> Vec<Device> {
 /// assert_eq!((x.shape(), y.shape()), (&[2][..], &[3][..]));
 /// ```
 #[track_caller]
-pub fn device_put<T: Tree, P: Put<T>>(tree: T, place: P) -> P::Out {
+pub fn device_put<T: Tree, P: DevicePutTarget<T>>(tree: T, place: P) -> P::Out {
     let _here = crate::write::here();
     place.put(tree)
 }

@@ -11,7 +11,7 @@
 //! # Ok::<(), tensorloom::Error>(())
 //! ```
 
-use crate::{Along, DType, Tensor, Tree, np, write};
+use crate::{ReduceAxes, DType, Tensor, Tree, np, write};
 use ir::Shape;
 use ir::ops::{Fft, FftKind};
 
@@ -179,7 +179,7 @@ pub fn ifft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) ->
 
 /// The transform along several axes, or all.
 #[track_caller]
-pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Complex {
+pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Complex {
     let _here = crate::write::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
@@ -190,7 +190,7 @@ pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Alon
 
 /// The inverse transform along several axes, or all.
 #[track_caller]
-pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Complex {
+pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Complex {
     let _here = crate::write::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
@@ -229,7 +229,7 @@ pub fn irfft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -
 
 /// [`rfft`] along the last of several axes, [`fft`] along the others.
 #[track_caller]
-pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Complex {
+pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Complex {
     let _here = crate::write::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
@@ -245,7 +245,7 @@ pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: 
 
 /// The inverse of [`rfftn`].
 #[track_caller]
-pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Tensor {
+pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
@@ -329,7 +329,7 @@ pub fn rfftfreq(n: usize, d: f64) -> Tensor {
 
 /// Moves frequency 0 to the middle, along axes or all.
 #[track_caller]
-pub fn fftshift(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn fftshift(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
@@ -341,7 +341,7 @@ pub fn fftshift(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// The inverse of [`fftshift`].
 #[track_caller]
-pub fn ifftshift(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn ifftshift(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();

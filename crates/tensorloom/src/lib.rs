@@ -176,7 +176,7 @@ pub use engine::set_default_device;
 /// set_narrow(false);
 /// assert_eq!(arange(3).dtype(), DType::I64);
 /// ```
-pub use engine::set_narrow;
+pub use engine::disable_x64;
 /// A range with a step, to index with.
 ///
 /// ```
@@ -198,8 +198,8 @@ pub use engine::step;
 /// ```
 pub use engine::with_device;
 pub use engine::{
-    Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Lent, NewAxis, Number,
-    Operand, Pick, Result, ScatterReduce, Tensor, Term, Tree,
+    ReduceAxes, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, SharedMemory, NewAxis, Number,
+    Operand, Index, Result, ScatterReduce, Tensor, TensorOrScalar, Tree,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A tensor's memory at the time of a snapshot; views of one tensor are one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct LiveTensor {
     /// What it is.
     pub ty: Type,
     /// The line that made it.
@@ -21,7 +21,7 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Everything that some tensor refers to, computed or not, largest first.
-    pub tensors: Vec<Held>,
+    pub tensors: Vec<LiveTensor>,
     /// Bytes of buffers in use.
     pub live_bytes: usize,
     /// The most that was in use at once.
@@ -49,8 +49,8 @@ pub fn snapshot() -> Snapshot {
 
 /// What an engine holds now.
 pub fn snapshot_of(engine: &Engine) -> Snapshot {
-    let held = |l: engine::Live| Held { ty: l.ty, at: l.at.to_string(), handles: l.handles, id: l.base.to_string() };
-    let mut tensors: Vec<Held> = engine.live().into_iter().map(held).collect();
+    let held = |l: engine::Live| LiveTensor { ty: l.ty, at: l.at.to_string(), handles: l.handles, id: l.base.to_string() };
+    let mut tensors: Vec<LiveTensor> = engine.live().into_iter().map(held).collect();
     tensors.sort_by(|a, b| b.ty.bytes().cmp(&a.ty.bytes()).then_with(|| (&a.at, &a.id).cmp(&(&b.at, &b.id))));
     let pools = engine.inspect().pools;
     Snapshot {

@@ -1,7 +1,7 @@
 //! Special functions, by SciPy's names.
 
 use crate::Operand;
-use crate::np::{self, Along};
+use crate::np::{self, ReduceAxes};
 use crate::write::float_of;
 use crate::{DType, Tensor, custom_jvp, nn};
 use std::f64::consts::{LN_2, PI, SQRT_2};
@@ -277,7 +277,7 @@ pub fn logit(p: &Tensor) -> Tensor {
 
 /// `log Σ eˣ` without overflow.
 #[track_caller]
-pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     nn::logsumexp(x, axes)
 }

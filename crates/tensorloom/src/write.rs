@@ -1,8 +1,8 @@
 //! How the library writes ops: builders on tensors, with the user's line.
 
 use crate::{Dims, Error, Number, Tensor, engine, engine_of};
-use engine::Along;
-use ir::{Build, DType, Loc, Problem, Scalar, Shape, Type, TypeError, Value, Values};
+use engine::ReduceAxes;
+use ir::{GraphBuilder, DType, Loc, InferError, Scalar, Shape, Type, TypeError, Value, Values};
 
 /// A public function begins: what it does is written at its caller's line until the guard is dropped.
 #[track_caller]
@@ -21,7 +21,7 @@ pub(crate) fn place() -> Loc {
 
 /// Records an op or a few with one result.
 #[track_caller]
-pub(crate) fn one(args: &[&Tensor], f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Value>) -> Tensor {
+pub(crate) fn one(args: &[&Tensor], f: impl FnOnce(&mut dyn GraphBuilder, &[Value]) -> ir::Result<Value>) -> Tensor {
     many(1, args, |b, v| Ok(Values::from_elem(f(b, v)?, 1))).swap_remove(0)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn one(args: &[&Tensor], f: impl FnOnce(&mut dyn Build, &[Value]) -> 
 pub(crate) fn many(
     n: usize,
     args: &[&Tensor],
-    f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Values>,
+    f: impl FnOnce(&mut dyn GraphBuilder, &[Value]) -> ir::Result<Values>,
 ) -> Vec<Tensor> {
     let engine = args.iter().find(|t| t.engine().is_some()).map_or(engine(), |t| engine_of(t));
     engine::compose::build(&place(), n, engine, args, f)
@@ -50,10 +50,10 @@ pub(crate) fn error(op: &'static str, reason: impl Into<String>) -> Error {
 
 /// An `ir` error about operands.
 pub(crate) fn misfit(op: &str, operands: &[Type], why: impl Into<String>) -> ir::Error {
-    problem(op, operands, Problem::other(why))
+    problem(op, operands, InferError::other(why))
 }
 
-fn problem(op: &str, operands: &[Type], problem: Problem) -> ir::Error {
+fn problem(op: &str, operands: &[Type], problem: InferError) -> ir::Error {
     ir::Error::Type(Box::new(TypeError { op: op.to_string(), operands: operands.to_vec(), problem, loc: Loc::Unknown }))
 }
 
@@ -61,7 +61,7 @@ fn problem(op: &str, operands: &[Type], problem: Problem) -> ir::Error {
 pub(crate) fn axis(op: &str, ty: &Type, axis: isize) -> ir::Result<usize> {
     let rank = ty.rank();
     let i = if axis < 0 { axis + rank as isize } else { axis };
-    let bad = Problem::Axis { axis: axis as i64, rank };
+    let bad = InferError::Axis { axis: axis as i64, rank };
     (usize::try_from(i).ok().filter(|&i| i < rank)).ok_or_else(|| problem(op, std::slice::from_ref(ty), bad))
 }
 
@@ -92,13 +92,13 @@ pub(crate) fn broadcast(shapes: &[&[usize]]) -> Option<Shape> {
 }
 
 /// Two operands with one dtype and one shape, as NumPy makes them.
-pub(crate) fn align(b: &mut dyn Build, op: &str, x: Value, y: Value) -> ir::Result<(Value, Value)> {
+pub(crate) fn align(b: &mut dyn GraphBuilder, op: &str, x: Value, y: Value) -> ir::Result<(Value, Value)> {
     let (tx, ty) = (b.ty(x), b.ty(y));
     let Some(dtype) = tx.dtype.promote(ty.dtype) else {
-        return Err(problem(op, &[tx.clone(), ty.clone()], Problem::DTypes(tx.dtype, ty.dtype)));
+        return Err(problem(op, &[tx.clone(), ty.clone()], InferError::DTypes(tx.dtype, ty.dtype)));
     };
     let Some(shape) = broadcast(&[&tx.shape, &ty.shape]) else {
-        return Err(problem(op, &[tx.clone(), ty.clone()], Problem::Shapes(tx.shape, ty.shape)));
+        return Err(problem(op, &[tx.clone(), ty.clone()], InferError::Shapes(tx.shape, ty.shape)));
     };
     let (x, y) = (b.cast(x, dtype)?, b.cast(y, dtype)?);
     Ok((b.broadcast_to(x, &shape)?, b.broadcast_to(y, &shape)?))
@@ -138,6 +138,6 @@ pub(crate) fn sizes(op: &'static str, dims: &impl Dims) -> Result<Shape, Tensor>
 
 /// The one axis that a function works along, or none for all elements in order; an invalid tensor for several.
 #[track_caller]
-pub(crate) fn one_axis(op: &'static str, along: impl Into<Along>) -> Result<Option<isize>, Tensor> {
+pub(crate) fn one_axis(op: &'static str, along: impl Into<ReduceAxes>) -> Result<Option<isize>, Tensor> {
     along.into().single().map_err(|list| invalid(op, format!("it takes one axis, or () for all, not {list:?}")))
 }

@@ -1,7 +1,7 @@
 //! Reductions, norms and losses of f16 and bf16 against f64: of many elements, and of elements whose sums, squares and
 //! counts are beyond f16.
 
-use tensorloom::np::{self, along};
+use tensorloom::np::{self, axes};
 use tensorloom::prelude::*;
 use tensorloom::{lax, linalg, optim, special, vjp};
 
@@ -26,7 +26,7 @@ const CASES: &[Case] = &[
     ("Tensor::mse_loss", |x, y| x.mse_loss(y)),
     ("np::sum", |x, _| np::sum(x, 0)),
     ("np::mean", |x, _| np::mean(x, ())),
-    ("np::mean", |x, _| np::mean(x, along(1).keep())),
+    ("np::mean", |x, _| np::mean(x, axes(1).keep())),
     ("np::average", |x, _| np::average(x, (), None)),
     ("np::average", |x, y| np::average(x, (), Some(&y.abs()))),
     ("np::var", |x, _| np::var(x, (), 1)),
@@ -75,7 +75,7 @@ const CASES: &[Case] = &[
     ("nn::cosine_similarity", |x, y| nn::cosine_similarity(x, y, 1, 1e-8)),
     ("nn::nll_loss", |x, _| nn::nll_loss(x, &labels(x))),
     ("nn::cross_entropy", |x, _| nn::cross_entropy(x, &labels(x), nn::CrossEntropy::default())),
-    ("nn::avg_pool2d", |x, _| nn::avg_pool2d(&x.reshape((1, 1, 256, 400)), nn::Pooling::of(200))),
+    ("nn::avg_pool2d", |x, _| nn::avg_pool2d(&x.reshape((1, 1, 256, 400)), nn::PoolOptions::of(200))),
     ("optim::global_norm", |x, _| optim::global_norm(&vec![x.clone(), x.clone()])),
     ("lax::reduce mean of squares", |x, _| np::mean(&lax::sort(x, 1), ())),
 ];

@@ -259,7 +259,7 @@ fn shapes_and_axes_take_any_integers() {
     same(&np::sum(&y, ()), &[276.0]);
     same(&y.sum_axes((), false), &[276.0]);
     assert_eq!(y.max_axes(-1, true).shape(), [2, 3, 1]);
-    assert_eq!(y.mean_axes(along(0).keep(), false).shape(), [1, 3, 4]);
+    assert_eq!(y.mean_axes(axes(0).keep(), false).shape(), [1, 3, 4]);
     assert_eq!(np::cumsum(&y, 1).shape(), [2, 3, 4]);
     assert_eq!(np::argmax(&y, ()).item::<i64>().unwrap(), 23);
     assert_eq!(np::sort(&y, -1).shape(), [2, 3, 4]);

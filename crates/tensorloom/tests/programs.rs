@@ -132,7 +132,7 @@ impl Machine {
             }
             "max_pool1d" | "max_pool2d" | "avg_pool1d" | "avg_pool2d" => {
                 let size = |i: usize| int(i) as usize;
-                let p = nn::Pooling { window: size(2), stride: size(3), padding: size(4) };
+                let p = nn::PoolOptions { window: size(2), stride: size(3), padding: size(4) };
                 match words[0] {
                     "max_pool1d" => nn::max_pool1d(x, p),
                     "max_pool2d" => nn::max_pool2d(x, p),

@@ -23,7 +23,7 @@ fn gradients_of_random_sharded_graphs_are_the_interpreters() {
         let wrt: Vec<usize> = (0..s.inputs.len()).collect();
         // The sum of all outputs, as one graph for the interpreter.
         let mut b = ir::Builder::new();
-        use ir::Build;
+        use ir::GraphBuilder;
         let args: Vec<_> = s.graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
         let outs = b.inline(&s.graph, &args).unwrap();
         let mut total = b.scalar(DType::F64, 0.0).unwrap();

@@ -92,7 +92,7 @@ fn settings(folder: &Path, steps: usize) -> Settings {
         out: folder.to_path_buf(),
         steps,
         rate: Schedule::warmup_cosine(0.05, 4, 30, 0.1),
-        optimizer: AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.1, clip: 0.5 },
+        optimizer: AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.1, max_grad_norm: 0.5 },
         seed: 7,
         log_every: 5,
         eval_every: 10,
@@ -130,7 +130,7 @@ fn by_hand(steps: usize, accumulate: u64) -> Net {
     let net = Net::new(0.0);
     let s = settings(Path::new(""), steps);
     let (matrices, vectors): (Vec<Tensor>, Vec<Tensor>) = net.parameters().into_iter().partition(|t| t.rank() > 1);
-    let AdamW { beta1, beta2, decay, clip, .. } = s.optimizer;
+    let AdamW { beta1, beta2, decay, max_grad_norm: clip, .. } = s.optimizer;
     let decaying = optimizer::AdamW::new(matrices.clone(), 0.0).betas(beta1, beta2).weight_decay(decay);
     let others = optimizer::AdamW::new(vectors.clone(), 0.0).betas(beta1, beta2).weight_decay(0.0);
     for i in 0..steps {
@@ -250,7 +250,7 @@ fn what_can_not_be_trained_is_refused_with_a_remedy() {
     check(&Settings { accumulate: 0, ..good.clone() }, "`accumulate` is 0");
     check(&Settings { rate: Schedule::Constant(f64::NAN), ..good.clone() }, "learning rate of step 0");
     check(&Settings { optimizer: AdamW { beta1: 1.0, ..good.optimizer }, ..good.clone() }, "`optimizer.beta1` is 1");
-    check(&Settings { optimizer: AdamW { clip: -1.0, ..good.optimizer }, ..good.clone() }, "`optimizer.clip` is -1");
+    check(&Settings { optimizer: AdamW { max_grad_norm: -1.0, ..good.optimizer }, ..good.clone() }, "`optimizer.clip` is -1");
     check(&Settings { resume: true, ..good.clone() }, "no run to resume");
 
     let run = |f: fn(&Net, Batch) -> Tensor| Trainer::new(Net::new(0.0), f).run(&good, batch, &[]);

@@ -5,7 +5,7 @@
 //! The references write this algebra differently, and what they round differs in the last bit. A run must resume to the bits that it
 //! would have had, so each front end keeps the form that it began with: [`Corrections`] says which.
 
-use ir::{Build, Result, Unary, Value};
+use ir::{GraphBuilder, Result, Unary, Value};
 
 /// Adam's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ impl Default for Adam {
 
 /// How means that began at 0 are corrected. All values are of rank 0 and of the parameter's dtype.
 #[derive(Clone, Copy, Debug)]
-pub enum Corrections {
+pub enum BiasCorrection {
     /// Divided by `c₁` and `c₂`, as optax does. With `ahead`, `c₁` of the next step, the mean looks ahead as Nesterov's does.
     Divided {
         /// `1 − β₁ᵗ`.
@@ -64,13 +64,13 @@ pub struct Updated {
 }
 
 /// `decay·m + (1 − decay)·x`.
-pub fn moment<B: Build + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
+pub fn moment<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
     let (kept, added) = (b.scale(m, decay)?, b.scale(x, 1.0 - decay)?);
     b.add(kept, added)
 }
 
 /// `m + (1 − decay)·(x − m)`: the same, rounded as PyTorch's `lerp`.
-pub fn lerp<B: Build + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
+pub fn lerp<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
     let distance = b.sub(x, m)?;
     let part = b.scale(distance, 1.0 - decay)?;
     b.add(m, part)
@@ -78,22 +78,22 @@ pub fn lerp<B: Build + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Res
 
 impl Adam {
     /// The direction of a gradient, and both moments after it.
-    pub fn update<B: Build + ?Sized>(
+    pub fn update<B: GraphBuilder + ?Sized>(
         &self,
         b: &mut B,
         [m, v]: [Value; 2],
         g: Value,
-        corrections: Corrections,
+        corrections: BiasCorrection,
     ) -> Result<Updated> {
         let mean = match corrections {
-            Corrections::Folded { .. } => lerp(b, m, g, self.beta1)?,
+            BiasCorrection::Folded { .. } => lerp(b, m, g, self.beta1)?,
             _ => moment(b, m, g, self.beta1)?,
         };
         let square = b.mul(g, g)?;
         let square = moment(b, v, square, self.beta2)?;
         let shape = b.ty(g).shape;
         let (first, root) = match corrections {
-            Corrections::Divided { c1, c2, ahead } => {
+            BiasCorrection::Divided { c1, c2, ahead } => {
                 let (c1, c2) = (b.splat(c1, &shape)?, b.splat(c2, &shape)?);
                 let first = match ahead {
                     None => b.div(mean, c1)?,
@@ -107,12 +107,12 @@ impl Adam {
                 let second = b.div(square, c2)?;
                 (first, self.root(b, second)?)
             }
-            Corrections::Multiplied { k1, k2 } => {
+            BiasCorrection::Multiplied { k1, k2 } => {
                 let (k1, k2) = (b.splat(k1, &shape)?, b.splat(k2, &shape)?);
                 let (first, second) = (b.mul(mean, k1)?, b.mul(square, k2)?);
                 (first, self.root(b, second)?)
             }
-            Corrections::Folded { root2 } => {
+            BiasCorrection::Folded { root2 } => {
                 let root = self.root(b, square)?;
                 let root2 = b.splat(root2, &shape)?;
                 (mean, b.div(root, root2)?)
@@ -123,14 +123,14 @@ impl Adam {
         Ok(Updated { direction, mean, square })
     }
 
-    fn root<B: Build + ?Sized>(&self, b: &mut B, square: Value) -> Result<Value> {
+    fn root<B: GraphBuilder + ?Sized>(&self, b: &mut B, square: Value) -> Result<Value> {
         let under = if self.eps_root == 0.0 { square } else { b.offset(square, self.eps_root)? };
         b.unary(Unary::Sqrt, under)
     }
 }
 
 /// `p − rate·(direction + decay·p)`: a step of AdamW, or of Adam where nothing decays. `rate` is of rank 0.
-pub fn descend<B: Build + ?Sized>(b: &mut B, p: Value, direction: Value, decay: f64, rate: Value) -> Result<Value> {
+pub fn apply_update<B: GraphBuilder + ?Sized>(b: &mut B, p: Value, direction: Value, decay: f64, rate: Value) -> Result<Value> {
     let mut change = direction;
     if decay != 0.0 {
         let decay = b.scale(p, decay)?;

@@ -6,7 +6,7 @@
 //! element by element, so bits don't depend on buckets.
 
 use ir::ops::{Collective, CollectiveKind};
-use ir::{Build, Builder, Def, Graph, MeshAxis, Op, Result, Value};
+use ir::{GraphBuilder, Builder, Def, Graph, MeshAxis, Op, Result, Value};
 
 /// Bytes of a bucket, unless a model says otherwise.
 pub const BUCKET: usize = 25 << 20;
@@ -72,7 +72,7 @@ pub fn summed(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshAxis>], 
 
 /// The same graph with sums over ranks where their operands are ready, and parameters that are stored in parts gathered
 /// while what the ones before are needed for is computed.
-pub fn early(graph: &Graph) -> Result<Graph> {
+pub fn overlap_reductions(graph: &Graph) -> Result<Graph> {
     let nodes = graph.nodes();
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     let from = |v: &Value| match graph.def(*v) {
@@ -150,6 +150,6 @@ mod tests {
         let graph = b.finish(&gradients);
         let names = |g: &Graph| g.nodes().iter().map(|n| n.op.name()).collect::<Vec<_>>();
         assert_eq!(names(&graph), ["exp", "sin", "psum", "psum"]);
-        assert_eq!(names(&early(&graph).unwrap()), ["exp", "psum", "sin", "psum"]);
+        assert_eq!(names(&overlap_reductions(&graph).unwrap()), ["exp", "psum", "sin", "psum"]);
     }
 }

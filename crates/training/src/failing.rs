@@ -1,6 +1,6 @@
 //! For tests: a layer over the file system that lets operations fail.
 
-use crate::files::{Layer, Operation};
+use crate::files::{FileSystemLayer, Operation};
 use std::cell::Cell;
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Failing {
     }
 }
 
-impl Layer for Failing {
+impl FileSystemLayer for Failing {
     fn before(&self, _: Operation, _: &Path) -> io::Result<()> {
         let n = self.seen.replace(self.seen.get() + 1);
         match n == self.at || self.for_good && n > self.at {

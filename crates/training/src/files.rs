@@ -36,18 +36,18 @@ pub enum Operation {
 }
 
 /// Asked before every operation; an error of its own is taken for one of the system.
-pub trait Layer {
+pub trait FileSystemLayer {
     /// Whether the operation may happen.
     fn before(&self, operation: Operation, path: &Path) -> io::Result<()>;
 }
 
 thread_local! {
-    static LAYER: RefCell<Option<Rc<dyn Layer>>> = const { RefCell::new(None) };
+    static LAYER: RefCell<Option<Rc<dyn FileSystemLayer>>> = const { RefCell::new(None) };
 }
 
 /// Runs something with a layer under all that this thread writes.
-pub fn with_layer<R>(layer: Rc<dyn Layer>, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Rc<dyn Layer>>);
+pub fn with_layer<R>(layer: Rc<dyn FileSystemLayer>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Rc<dyn FileSystemLayer>>);
     impl Drop for Restore {
         fn drop(&mut self) {
             LAYER.set(self.0.take());
@@ -66,15 +66,15 @@ fn before(operation: Operation, path: &Path) -> io::Result<()> {
 }
 
 /// A file that is being written, and is there under its name only after [`NewFile::finish`].
-pub struct NewFile {
+pub struct AtomicFile {
     path: PathBuf,
     partial: PathBuf,
     file: Option<File>,
 }
 
-impl NewFile {
+impl AtomicFile {
     /// Begins a file. What stands under its name already must be a plain file.
-    pub fn create(path: &Path) -> Result<NewFile> {
+    pub fn create(path: &Path) -> Result<AtomicFile> {
         if let Ok(found) = std::fs::metadata(path)
             && !found.is_file()
         {
@@ -85,7 +85,7 @@ impl NewFile {
         let partial = path.with_file_name(name);
         let file = before(Operation::Create, path).and_then(|()| File::create(&partial));
         let file = file.map_err(|e| Error::file(path, e))?;
-        Ok(NewFile { path: path.to_path_buf(), partial, file: Some(file) })
+        Ok(AtomicFile { path: path.to_path_buf(), partial, file: Some(file) })
     }
 
     /// The file's name, once it is finished.
@@ -132,7 +132,7 @@ impl NewFile {
     }
 }
 
-impl Drop for NewFile {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if self.file.take().is_some() {
             self.abandon();
@@ -140,7 +140,7 @@ impl Drop for NewFile {
     }
 }
 
-impl Write for NewFile {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(file) = &mut self.file else { return Err(io::Error::other("the file is finished")) };
         if let Err(fault) = before(Operation::Write, &self.path) {
@@ -170,7 +170,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 /// Writes a file, whole or not at all.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = NewFile::create(path)?;
+    let mut file = AtomicFile::create(path)?;
     file.add(bytes)?;
     file.finish()
 }
@@ -178,7 +178,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Copies a file, whole or not at all.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut source = open(from)?;
-    let mut file = NewFile::create(to)?;
+    let mut file = AtomicFile::create(to)?;
     io::copy(&mut source, &mut file).map_err(|e| Error::file(to, e))?;
     file.finish()
 }
@@ -223,7 +223,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     if length > limit {
         return Err(too_long(path, length, limit));
     }
-    let mut bytes = room(path, length)?;
+    let mut bytes = checked_with_capacity(path, length)?;
     // It may have grown since.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| Error::file(path, e))?;
     match bytes.len() as u64 > limit {
@@ -241,7 +241,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String> {
 }
 
 /// An empty list with room for bytes whose number a file gave.
-pub fn room(path: &Path, bytes: u64) -> Result<Vec<u8>> {
+pub fn checked_with_capacity(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let mut list = Vec::new();
     let fits = usize::try_from(bytes).is_ok_and(|bytes| list.try_reserve_exact(bytes).is_ok());
     match fits {

@@ -24,16 +24,16 @@ struct Shown {
 }
 
 /// A server of the report.
-pub(crate) struct Live {
+pub(crate) struct LiveServer {
     address: SocketAddr,
     shown: Arc<Mutex<Shown>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Live {
+impl LiveServer {
     /// Serves on a port, or on a free one near the usual.
-    pub(crate) fn start(port: Option<u16>) -> Result<Live> {
+    pub(crate) fn start(port: Option<u16>) -> Result<LiveServer> {
         let local = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = match port {
             Some(port) => local(port),
@@ -48,7 +48,7 @@ impl Live {
         let (shown, over) = (Arc::new(Mutex::new(Shown::default())), Arc::new(AtomicBool::new(false)));
         let (inside, ended) = (shown.clone(), over.clone());
         let thread = std::thread::spawn(move || serve(&listener, &inside, &ended));
-        Ok(Live { address, shown, over, thread: Some(thread) })
+        Ok(LiveServer { address, shown, over, thread: Some(thread) })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -61,7 +61,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveServer {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_served_and_nothing_else() {
-        let live = Live::start(None).expect("a port");
+        let live = LiveServer::start(None).expect("a port");
         live.show("<p>page</p>".into(), "{\"a\":1}".into());
         let get = |path: &str| ask(live.address(), &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
         assert!(get("/").ends_with("<p>page</p>") && get("/").starts_with("HTTP/1.1 200"));
@@ -154,7 +154,7 @@ mod tests {
         let _slow = TcpStream::connect(live.address()).expect("it listens");
         assert!(get("/data.json").ends_with("{\"a\":2}"));
         let (taken, address) = (live.address().port(), live.address());
-        assert!(Live::start(Some(taken)).is_err());
+        assert!(LiveServer::start(Some(taken)).is_err());
         drop(live);
         assert!(TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_err());
     }

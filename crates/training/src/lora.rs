@@ -1,11 +1,11 @@
 //! Low-rank updates of a projection (LoRA): `x·Wᵀ + scale·x·Aᵀ·Bᵀ`, with A `[rank, in]` and B `[out, rank]`.
 
 use ir::ops::Dot;
-use ir::{Build, Result, Value};
+use ir::{GraphBuilder, Result, Value};
 
 /// What is added to a projection of `x` `[.., in]`: `[.., out]`. The product through the rank comes first, so nothing as large
 /// as the matrix is made.
-pub fn update<B: Build + ?Sized>(b: &mut B, x: Value, [down, up]: [Value; 2], scale: f64) -> Result<Value> {
+pub fn update<B: GraphBuilder + ?Sized>(b: &mut B, x: Value, [down, up]: [Value; 2], scale: f64) -> Result<Value> {
     let ty = b.ty(x);
     let mut y = x;
     for matrix in [down, up] {
@@ -16,7 +16,7 @@ pub fn update<B: Build + ?Sized>(b: &mut B, x: Value, [down, up]: [Value; 2], sc
 }
 
 /// A projection `y` with an update added to its results from `start` on.
-pub fn add<B: Build + ?Sized>(b: &mut B, y: Value, update: Value, start: usize) -> Result<Value> {
+pub fn add<B: GraphBuilder + ?Sized>(b: &mut B, y: Value, update: Value, start: usize) -> Result<Value> {
     let ty = b.ty(y);
     let update = b.cast(update, ty.dtype)?;
     let last = ty.rank() - 1;
@@ -30,7 +30,7 @@ pub fn add<B: Build + ?Sized>(b: &mut B, y: Value, update: Value, start: usize) 
 }
 
 /// The update of the matrix itself: `scale·B·A`, `[out, in]`.
-pub fn matrix<B: Build + ?Sized>(b: &mut B, [down, up]: [Value; 2], scale: f64) -> Result<Value> {
+pub fn matrix<B: GraphBuilder + ?Sized>(b: &mut B, [down, up]: [Value; 2], scale: f64) -> Result<Value> {
     let update = b.matmul(up, down)?;
     b.scale(update, scale)
 }

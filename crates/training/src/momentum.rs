@@ -1,15 +1,15 @@
 //! Momentum and Lion as graph functions.
 
 use crate::adam::{lerp, moment};
-use ir::{Build, Result, Unary, Value};
+use ir::{GraphBuilder, Result, Unary, Value};
 
 /// `m ← decay·m + g`: the update and the momentum after it. With `nesterov` the update looks one step ahead.
-pub fn momentum<B: Build + ?Sized>(b: &mut B, m: Value, g: Value, decay: f64, nesterov: bool) -> Result<[Value; 2]> {
+pub fn momentum<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, g: Value, decay: f64, nesterov: bool) -> Result<[Value; 2]> {
     dampened(b, m, g, g, decay, nesterov)
 }
 
 /// The same where another gradient than `g` itself enters the momentum: PyTorch's dampening.
-pub fn dampened<B: Build + ?Sized>(
+pub fn dampened<B: GraphBuilder + ?Sized>(
     b: &mut B,
     m: Value,
     g: Value,
@@ -27,7 +27,7 @@ pub fn dampened<B: Build + ?Sized>(
 }
 
 /// Lion: the sign of a mean, and the mean after it, which moves by `beta2`; `lerps` rounds that as PyTorch's `lerp`.
-pub fn lion<B: Build + ?Sized>(
+pub fn lion<B: GraphBuilder + ?Sized>(
     b: &mut B,
     m: Value,
     g: Value,

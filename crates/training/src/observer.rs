@@ -40,9 +40,9 @@ pub trait Observer {
 }
 
 /// Watches nothing and never stops.
-pub struct Silent;
+pub struct NoProgress;
 
-impl Observer for Silent {
+impl Observer for NoProgress {
     fn note(&mut self, _: &str) {}
     fn begin(&mut self, _: usize, _: usize) {}
     fn step(&mut self, _: &Progress) {}

@@ -3,7 +3,7 @@
 use ir::Type;
 
 /// Calls `f` with (place in the whole, place in the part, length) for every run of neighbours.
-pub fn each_run(places: &[Vec<usize>], ty: &Type, mut f: impl FnMut(usize, usize, usize)) {
+pub fn for_each_contiguous_run(places: &[Vec<usize>], ty: &Type, mut f: impl FnMut(usize, usize, usize)) {
     let strides = ty.strides();
     let Some((last, outer)) = places.split_last() else { return f(0, 0, 1) };
     let mut runs: Vec<(usize, usize, usize)> = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 /// What stays the same through a run.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct RunMetadata {
     /// What is trained.
     pub model: String,
     /// Its elements.
@@ -39,13 +39,13 @@ const LISTED: usize = 14;
 const POINTS: usize = 1500;
 
 /// The page.
-pub fn html(facts: &Facts, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
+pub fn html(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
     page("Training report", include_str!("pages/report.html"), &data(facts, steps, log, timings, seconds))
 }
 
 /// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
 pub fn live(
-    facts: &Facts,
+    facts: &RunMetadata,
     steps: usize,
     log: &[Entry],
     timings: &[Timing],
@@ -58,7 +58,7 @@ pub fn live(
     (page("Training report", include_str!("pages/report.html"), &data), data.to_string())
 }
 
-fn data(facts: &Facts, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
+fn data(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
     let (mut train, mut valid, mut samples) = (Vec::new(), Vec::new(), Vec::new());
     let (mut speeds, mut memory, mut losses) = (Vec::new(), 0, Vec::new());
     let (mut names, mut gradients, mut weights): (Vec<String>, Vec<Json>, Vec<Json>) = Default::default();

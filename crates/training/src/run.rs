@@ -3,11 +3,11 @@
 use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::files;
-use crate::live::Live;
+use crate::live::LiveServer;
 use crate::log::{Entry, Log};
 use crate::observer::{Observer, Progress, memory};
-use crate::report::{self, Facts};
-use crate::saved::{self, Saved};
+use crate::report::{self, RunMetadata};
+use crate::saved::{self, CheckpointMeta};
 use crate::schedule::Schedule;
 use crate::trainer::StepResult;
 use compiler::Timing;
@@ -20,7 +20,7 @@ const BAD_STEPS: usize = 5;
 
 /// How many steps there are, and what happens every so many of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cadence {
+pub struct Intervals {
     /// Steps of the run.
     pub steps: usize,
     /// Steps between lines of the log.
@@ -36,14 +36,14 @@ pub struct Cadence {
 }
 
 /// What a run trains.
-pub trait Task {
+pub trait TrainLoop {
     /// What goes wrong in it.
     type Error: From<Error> + Display;
 
     /// One step on the batch at the run's position, with kernels timed one by one if asked for.
     fn step(
         &mut self,
-        at: &Saved,
+        at: &CheckpointMeta,
         rate: f64,
         timed: bool,
     ) -> std::result::Result<(StepResult, Vec<Timing>), Self::Error>;
@@ -52,7 +52,7 @@ pub trait Task {
     fn validate(&mut self) -> std::result::Result<Option<f32>, Self::Error>;
 
     /// Keeps what it starts from aside, so that the first step need not wait for a validation. Says whether it did.
-    fn keep_start(&mut self) -> std::result::Result<bool, Self::Error> {
+    fn snapshot_initial(&mut self) -> std::result::Result<bool, Self::Error> {
         Ok(false)
     }
 
@@ -70,7 +70,7 @@ pub trait Task {
     }
 
     /// Writes a checkpoint into a folder, of which the newest `keep` stay.
-    fn save(&self, folder: &std::path::Path, at: &Saved, keep: usize) -> std::result::Result<PathBuf, Self::Error>;
+    fn save(&self, folder: &std::path::Path, at: &CheckpointMeta, keep: usize) -> std::result::Result<PathBuf, Self::Error>;
 
     /// Told where the time of a step goes.
     fn timed(&self, _timings: &[Timing], _watch: &mut dyn Observer) {}
@@ -81,7 +81,7 @@ pub trait Task {
     }
 
     /// Whether it is this process that writes for people.
-    fn leads(&self) -> bool {
+    fn is_main_process(&self) -> bool {
         true
     }
 }
@@ -91,7 +91,7 @@ pub struct Run {
     /// The folder of its files.
     pub out: PathBuf,
     /// How often what happens.
-    pub cadence: Cadence,
+    pub cadence: Intervals,
     /// The learning rate.
     pub schedule: Schedule,
     /// Rows of a step, by which the position moves.
@@ -99,16 +99,16 @@ pub struct Run {
     /// What speed counts: tokens or examples of a step.
     pub counted: f64,
     /// Where it stands.
-    pub at: Saved,
+    pub at: CheckpointMeta,
     /// The newest loss of the held-out part.
     pub valid: Option<f32>,
     /// The loss of the last step that was taken here.
     pub loss: f32,
     log: Log,
     timings: Vec<Timing>,
-    facts: Facts,
+    facts: RunMetadata,
     /// The report while the run goes on.
-    live: Option<Live>,
+    live: Option<LiveServer>,
     shown: Instant,
     events: Option<Events>,
     /// When it was asked for.
@@ -123,11 +123,11 @@ impl Run {
     pub fn new(
         out: PathBuf,
         log: Log,
-        at: Saved,
-        cadence: Cadence,
+        at: CheckpointMeta,
+        cadence: Intervals,
         schedule: Schedule,
         (rows, counted): (usize, f64),
-        facts: Facts,
+        facts: RunMetadata,
         began: Instant,
     ) -> Run {
         let saved_at = at.step;
@@ -153,7 +153,7 @@ impl Run {
 
     /// Serves the report while the run goes on, on a port or a free one.
     pub fn serve(&mut self, port: Option<u16>, watch: &mut dyn Observer) -> Result<()> {
-        let live = Live::start(port.filter(|port| *port > 0))?;
+        let live = LiveServer::start(port.filter(|port| *port > 0))?;
         watch.note(&format!("the report, while the run goes on: http://{}/", live.address()));
         self.live = Some(live);
         Ok(())
@@ -182,9 +182,9 @@ impl Run {
 
     /// Finds out now, not after hours, whether a checkpoint of so many bytes can be written. A new run has its first one, so that it
     /// can be resumed from then on.
-    pub fn try_saving<T: Task>(&self, task: &T, bytes: usize, resumed: bool, remedy: &str) -> Result<()> {
+    pub fn check_can_save<T: TrainLoop>(&self, task: &T, bytes: usize, resumed: bool, remedy: &str) -> Result<()> {
         match resumed {
-            true if !task.leads() => Ok(()),
+            true if !task.is_main_process() => Ok(()),
             true => saved::try_room(&self.checkpoints(), bytes).map_err(|e| {
                 let step = self.at.step;
                 Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
@@ -197,7 +197,7 @@ impl Run {
     }
 
     /// Takes all steps that are left, or as many as there are until the observer stops it.
-    pub fn train<T: Task>(&mut self, task: &mut T, watch: &mut dyn Observer) -> std::result::Result<(), T::Error> {
+    pub fn train<T: TrainLoop>(&mut self, task: &mut T, watch: &mut dyn Observer) -> std::result::Result<(), T::Error> {
         let cadence = self.cadence;
         let (started, before) = (Instant::now(), self.at.seconds);
         let (mut bad, mut line_at, mut line_steps) = (0, Instant::now(), 0);
@@ -210,7 +210,7 @@ impl Run {
             self.valid =
                 entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         } else {
-            start_kept = task.keep_start()?;
+            start_kept = task.snapshot_initial()?;
             if !start_kept {
                 let loss = task.validate()?;
                 self.validated(0, loss)?;
@@ -246,10 +246,10 @@ impl Run {
             if line {
                 speed = line_steps as f64 * self.counted / line_at.elapsed().as_secs_f64().max(1e-9);
                 let (last, norm, memory) = (result.loss, result.norm, memory());
-                self.note(Entry::Train { step, loss, last, norm, rate, speed, memory });
+                self.log_entry(Entry::Train { step, loss, last, norm, rate, speed, memory });
                 let norms = task.norms()?;
                 if !norms.is_empty() {
-                    self.note(Entry::Layers { step, norms });
+                    self.log_entry(Entry::Layers { step, norms });
                 }
                 self.at.since = (0.0, 0);
             }
@@ -272,7 +272,7 @@ impl Run {
                 && let Some(text) = task.sample(step)?
             {
                 watch.sample(step, &text);
-                self.note(Entry::Sample { step, text });
+                self.log_entry(Entry::Sample { step, text });
             }
             self.at.seconds = before + started.elapsed().as_secs_f64();
             self.show(false, false);
@@ -288,7 +288,7 @@ impl Run {
     }
 
     /// A line of the log, for everyone who reads it.
-    pub fn note(&mut self, entry: Entry) {
+    pub fn log_entry(&mut self, entry: Entry) {
         if let Some(events) = &self.events {
             events.add(&entry);
         }
@@ -309,7 +309,7 @@ impl Run {
     fn validated(&mut self, step: usize, loss: Option<f32>) -> Result<()> {
         let Some(loss) = loss else { return Ok(()) };
         self.valid = Some(loss);
-        self.note(Entry::Valid { step, loss });
+        self.log_entry(Entry::Valid { step, loss });
         if !loss.is_finite() {
             let remedy = match step {
                 0 => "the model's weights, or the sizes given, are not usable".to_string(),
@@ -321,7 +321,7 @@ impl Run {
     }
 
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
-    pub fn save<T: Task>(&mut self, task: &T, watch: &mut dyn Observer) -> Option<T::Error> {
+    pub fn save<T: TrainLoop>(&mut self, task: &T, watch: &mut dyn Observer) -> Option<T::Error> {
         match task.save(&self.checkpoints(), &self.at, self.cadence.keep) {
             Ok(_) => {
                 self.saved_at = self.at.step;
@@ -336,8 +336,8 @@ impl Run {
     }
 
     /// Writes the report as it stands.
-    pub fn report<T: Task>(&self, task: &T, watch: &mut dyn Observer) {
-        if !task.leads() {
+    pub fn report<T: TrainLoop>(&self, task: &T, watch: &mut dyn Observer) {
+        if !task.is_main_process() {
             return;
         }
         let path = self.out.join("index.html");

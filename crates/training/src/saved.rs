@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::files;
 use crate::named_tensor::{NamedTensor, stored_as};
-use crate::places::each_run;
+use crate::places::for_each_contiguous_run;
 use crate::tensor_file::TensorFile;
 use ir::{DType, Type};
 use safetensors::Dtype;
@@ -27,7 +27,7 @@ const FORMAT: u64 = 2;
 
 /// Where a run stands, besides its tensors.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Saved {
+pub struct CheckpointMeta {
     /// Steps done.
     pub step: usize,
     /// Sequences seen: with the seed, this is the state of all that is random.
@@ -64,7 +64,7 @@ impl Fault {
 
 /// A part of a tensor, with its place in the whole.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct TensorShard {
     /// The part.
     pub tensor: NamedTensor,
     /// The shape of the whole.
@@ -118,12 +118,12 @@ struct Opened {
 }
 
 /// A checkpoint whose every byte has been looked at, in all of its files.
-fn open(path: &Path) -> std::result::Result<(Saved, Vec<Opened>), Fault> {
+fn open(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<Opened>), Fault> {
     open_share(path, (0, 1))
 }
 
 /// The same by one of several who share the work: of so many it looks at its share of the files, and at the heads of all.
-fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(Saved, Vec<Opened>), Fault> {
+fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(CheckpointMeta, Vec<Opened>), Fault> {
     let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
     let (json, file, _) = looked_at(path, own == 0)?;
     let mut all = vec![Opened { file, parts: json.get("parts").cloned() }];
@@ -138,7 +138,7 @@ fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(Sa
     let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged("its state is incomplete"));
     let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("it has no settings"))?;
     let text = |value: &Json| value.as_str().map(String::from);
-    let saved = Saved {
+    let saved = CheckpointMeta {
         step: number("step")? as usize,
         position: number("position")?,
         data: number("data")? as u32,
@@ -151,12 +151,12 @@ fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(Sa
 }
 
 /// Looks at every byte of a checkpoint.
-pub fn verify(path: &Path) -> std::result::Result<Saved, Fault> {
+pub fn verify(path: &Path) -> std::result::Result<CheckpointMeta, Fault> {
     open(path).map(|(saved, _)| saved)
 }
 
 /// Reads a checkpoint that is whole.
-pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault> {
+pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor>), Fault> {
     let (saved, files) = open(path)?;
     let damaged = |what: String| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
     let mut tensors: BTreeMap<String, (NamedTensor, usize)> = BTreeMap::new();
@@ -188,7 +188,7 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
             if whole.shape != shape {
                 return Err(damaged(format!("parts of `{name}` are of different tensors")));
             }
-            each_run(&places, &ty, |at, own, n| {
+            for_each_contiguous_run(&places, &ty, |at, own, n| {
                 whole.bytes[4 * at..4 * (at + n)].copy_from_slice(&bytes[4 * own..4 * (own + n)]);
             });
             *filled += bytes.len() / 4;
@@ -204,7 +204,7 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
 pub struct Checkpoint {
     path: PathBuf,
     /// Where the run stood.
-    pub saved: Saved,
+    pub saved: CheckpointMeta,
     files: Vec<Opened>,
 }
 
@@ -313,10 +313,10 @@ fn placed(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
 }
 
 /// A usable checkpoint, if there is one, and what was wrong with newer ones.
-pub type Newest = (Option<Checkpoint>, Vec<Fault>);
+pub type LatestCheckpoint = (Option<Checkpoint>, Vec<Fault>);
 
 /// The newest good checkpoint of a folder, and what was wrong with newer ones.
-pub fn newest(folder: &Path) -> Newest {
+pub fn latest(folder: &Path) -> LatestCheckpoint {
     match newest_shared(folder, (0, 1), &|bad| Ok(bad)) {
         Ok(found) => found,
         Err(_) => (None, Vec::new()),
@@ -324,7 +324,7 @@ pub fn newest(folder: &Path) -> Newest {
 }
 
 /// The same for ranks who share the work of looking at every byte; `any` tells each whether one of them found a fault.
-pub fn newest_shared(folder: &Path, share: (usize, usize), any: &dyn Fn(bool) -> Result<bool>) -> Result<Newest> {
+pub fn newest_shared(folder: &Path, share: (usize, usize), any: &dyn Fn(bool) -> Result<bool>) -> Result<LatestCheckpoint> {
     let mut faults = Vec::new();
     for path in list(folder).iter().rev() {
         let found = Checkpoint::open_share(path, share);
@@ -417,9 +417,9 @@ mod tests {
         NamedTensor { name: "w".into(), shape: vec![2, 32], dtype: DType::F32, bytes }
     }
 
-    fn saved(step: usize) -> Saved {
+    fn saved(step: usize) -> CheckpointMeta {
         let settings = BTreeMap::from([("steps".to_string(), "9".to_string())]);
-        Saved { step, position: 7, data: 5, base: 6, since: (0.1, 3), seconds: 1.5, settings }
+        CheckpointMeta { step, position: 7, data: 5, base: 6, since: (0.1, 3), seconds: 1.5, settings }
     }
 
     fn put(folder: &Path, step: usize, keep: usize) -> Result<PathBuf> {
@@ -427,8 +427,8 @@ mod tests {
     }
 
     /// The newest with all that it holds.
-    fn newest(folder: &Path) -> (Option<(Saved, Vec<NamedTensor>)>, Vec<Fault>) {
-        let (found, faults) = super::newest(folder);
+    fn newest(folder: &Path) -> (Option<(CheckpointMeta, Vec<NamedTensor>)>, Vec<Fault>) {
+        let (found, faults) = super::latest(folder);
         (found.map(|found| read(&found.path).expect("looked at")), faults)
     }
 
@@ -566,7 +566,7 @@ mod tests {
             let bytes = values.flat_map(|(r, c)| whole[r * columns + c].to_le_bytes()).collect();
             let shape = places.iter().map(Vec::len).collect();
             let tensor = NamedTensor { name: name.into(), shape, dtype: DType::F32, bytes };
-            Part { tensor, whole: vec![rows, columns], places: places.to_vec() }
+            TensorShard { tensor, whole: vec![rows, columns], places: places.to_vec() }
         };
         let all = |n: usize| (0..n).collect::<Vec<usize>>();
         let of = |rank: usize| {

@@ -6,12 +6,12 @@
 //! those in 8 bits) have the dtype of what is trained: masters, which are cast on their way into a model that computes in less, so that
 //! they keep small updates.
 
-use crate::adam::{Adam, Corrections, Updated, descend};
-use crate::clip::{shrink, sum_of_squares};
+use crate::adam::{Adam, BiasCorrection, Updated, apply_update};
+use crate::clip::{clip_factor, sum_of_squares};
 use crate::moments::{self, Moment, Signed};
-use crate::sums::Sums;
+use crate::sums::GradReduction;
 use ir::ops::Scan;
-use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
+use ir::{GraphBuilder, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
 
 /// Constants of the optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct AdamW {
     /// Decoupled weight decay, on matrices alone.
     pub decay: f64,
     /// Gradients longer than this are shortened to it; 0 turns clipping off.
-    pub clip: f64,
+    pub max_grad_norm: f64,
 }
 
 /// The type of a step's key.
@@ -35,41 +35,41 @@ pub fn key_type() -> Type {
 
 /// What is trained, what is not, and how the loss follows from both.
 #[derive(Clone, Debug)]
-pub struct Objective {
+pub struct LossGraph {
     /// (trained.., states.., buffers.., fixed.., batch..) to a micro-batch's share of the step's loss, then how often assertions are broken,
     /// if there are any, then the buffers' next values; a key comes last. The loss of a step is the sum over its micro-batches.
     pub loss: Graph,
     /// (trained.., buffers.., fixed.., batch..) to the mean loss of a micro-batch without anything random, for validation.
-    pub plain: Graph,
+    pub eval_loss: Graph,
     /// Inputs of a micro-batch.
     pub batch: usize,
     /// Whether `loss` takes a key.
-    pub keyed: bool,
+    pub needs_rng: bool,
     /// Histories of delayed scaling: their gradients are their next values.
-    pub states: Vec<Type>,
+    pub amax_histories: Vec<Type>,
     /// Tensors that a step changes without a gradient, such as running means.
     pub buffers: usize,
     /// How each of the first inputs is trained.
-    pub trained: Vec<Trained>,
+    pub trained: Vec<ParamOptions>,
     /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
     pub asserts: Vec<(String, String)>,
 }
 
 /// How a tensor is trained: the `lr_scale`, `wd_scale` and `grad_clip` of `@trainable`.
 #[derive(Clone, Copy, Debug)]
-pub struct Trained {
+pub struct ParamOptions {
     /// Factor of the learning rate.
     pub rate: f64,
     /// Factor of the weight decay.
     pub decay: f64,
     /// Its own gradient is shortened to this length, before the whole is.
-    pub clip: Option<f64>,
+    pub max_grad_norm: Option<f64>,
 }
 
-impl Trained {
+impl ParamOptions {
     /// Like any other; matrices decay.
-    pub fn new(decays: bool) -> Trained {
-        Trained { rate: 1.0, decay: if decays { 1.0 } else { 0.0 }, clip: None }
+    pub fn new(decays: bool) -> ParamOptions {
+        ParamOptions { rate: 1.0, decay: if decays { 1.0 } else { 0.0 }, max_grad_norm: None }
     }
 }
 
@@ -97,18 +97,18 @@ impl AdamW {
 }
 
 /// How moments of the trained tensors are kept.
-pub fn moments(objective: &Objective, eight_bits: bool) -> Vec<Moment> {
-    let (graph, n) = (&objective.plain, objective.trained.len());
+pub fn moments(objective: &LossGraph, eight_bits: bool) -> Vec<Moment> {
+    let (graph, n) = (&objective.eval_loss, objective.trained.len());
     let each = |&v: &Value| Moment::of(graph.ty(v), eight_bits && !moments::is_table(graph, v));
     graph.inputs()[..n].iter().map(each).collect()
 }
 
 /// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
 /// how those of each tensor are kept.
-pub fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums: &Sums, moments: &[Moment]) -> Result<Graph> {
+pub fn graph(objective: &LossGraph, adam: &AdamW, accumulate: usize, sums: &GradReduction, moments: &[Moment]) -> Result<Graph> {
     let types = objective.loss.input_types();
-    let (n, s, c) = (objective.trained.len(), objective.states.len(), objective.buffers);
-    let last = types.len() - usize::from(objective.keyed);
+    let (n, s, c) = (objective.trained.len(), objective.amax_histories.len(), objective.buffers);
+    let last = types.len() - usize::from(objective.needs_rng);
     let (fixed, batch) = types[n + s + c..last].split_at(last - objective.batch - n - s - c);
     let mut b = Builder::new();
     let trained: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
@@ -125,7 +125,7 @@ pub fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums: &Sums
     let mut batch: Vec<Value> = batch.iter().map(|ty| b.graph.input(wide(ty))).collect();
     let scalar = Type::new(DType::F32, &[]);
     let [rate, correct1, correct2] = [0; 3].map(|_| b.graph.input(scalar.clone()));
-    if objective.keyed {
+    if objective.needs_rng {
         batch.push(b.graph.input(wide(&key_type())));
     }
 
@@ -168,9 +168,9 @@ fn update(
     b: &mut Builder,
     state: &State<'_>,
     gradients: &mut [Value],
-    trained_how: &[Trained],
+    trained_how: &[ParamOptions],
     adam: &AdamW,
-    sums: &Sums,
+    sums: &GradReduction,
 ) -> Result<(Value, Value, Vec<Value>, Option<Value>)> {
     let State { trained, first, second, scales, scalars: [rate, correct1, correct2] } = *state;
     let n = trained.len();
@@ -180,12 +180,12 @@ fn update(
     let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();
     for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
         let mut sum = sum_of_squares(b, *g)?;
-        if let Some(clip) = trained.clip {
+        if let Some(clip) = trained.max_grad_norm {
             sum = sums.squares(b, i, sum)?;
             let norm = b.unary(Unary::Sqrt, sum)?;
-            let shrink = shrink(b, norm, clip)?;
+            let shrink = clip_factor(b, norm, clip)?;
             let shape = b.ty(*g).shape;
-            let wide = b.splat(shrink, &shape)?;
+            let wide = b.splat(clip_factor, &shape)?;
             *g = b.mul(*g, wide)?;
             sum = sum_of_squares(b, *g)?;
         }
@@ -219,8 +219,8 @@ fn update(
         let nothing = b.mul(norm, zero)?;
         b.compare(Compare::Eq, nothing, zero)?
     };
-    let shrink = match adam.clip > 0.0 {
-        true => shrink(b, norm, adam.clip)?,
+    let shrink = match adam.max_grad_norm > 0.0 {
+        true => clip_factor(b, norm, adam.max_grad_norm)?,
         false => b.scalar(DType::F32, 1.0)?,
     };
     let (mut new, mut firsts, mut squares) = (Vec::new(), Vec::new(), Vec::new());
@@ -229,17 +229,17 @@ fn update(
         let Type { dtype, shape } = b.ty(trained[i]);
         let along = |b: &mut Builder, v: Value| b.splat(v, &shape);
         let p = trained[i];
-        let m = moments::wide(b, first[i], scales[0][i], Signed(true), &shape)?;
-        let v = moments::wide(b, second[i], scales[1][i], Signed(false), &shape)?;
-        let shrink = b.cast(shrink, dtype)?;
-        let shrink = along(b, shrink)?;
-        let g = b.mul(gradients[i], shrink)?;
-        let corrections = Corrections::Multiplied { k1: b.cast(correct1, dtype)?, k2: b.cast(correct2, dtype)? };
+        let m = moments::dequantize(b, first[i], scales[0][i], Signed(true), &shape)?;
+        let v = moments::dequantize(b, second[i], scales[1][i], Signed(false), &shape)?;
+        let shrink = b.cast(clip_factor, dtype)?;
+        let shrink = along(b, clip_factor)?;
+        let g = b.mul(gradients[i], clip_factor)?;
+        let corrections = BiasCorrection::Multiplied { k1: b.cast(correct1, dtype)?, k2: b.cast(correct2, dtype)? };
         let Updated { direction, mean: m1, square: v1 } = adam.rule().update(b, [m, v], g, corrections)?;
-        let Trained { rate: own, decay, .. } = trained_how[i];
+        let ParamOptions { rate: own, decay, .. } = trained_how[i];
         let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
         let rate = b.cast(rate, dtype)?;
-        let p1 = descend(b, p, direction, decay * adam.decay, rate)?;
+        let p1 = apply_update(b, p, direction, decay * adam.decay, rate)?;
         let own = along(b, sound)?;
         new.push(b.select(own, p1, p)?);
         for (k, (kept, old, value)) in
@@ -247,7 +247,7 @@ fn update(
         {
             let (codes, scale) = match scales[k][i] {
                 None => (value, None),
-                Some(_) => moments::packed(b, value, Signed(k == 0))?,
+                Some(_) => moments::quantize(b, value, Signed(k == 0))?,
             };
             let whether = |b: &mut Builder, new: Value, old: Value| -> Result<Value> {
                 let shape = b.ty(old).shape;
@@ -269,9 +269,9 @@ fn update(
 /// rate, corrections, sum of losses, gradients..) to (loss, norm, trained.., moments..). Losses are summed over `ends` too.
 pub fn update_graph(
     params: &[Type],
-    trained_how: &[Trained],
+    trained_how: &[ParamOptions],
     adam: &AdamW,
-    sums: &Sums,
+    sums: &GradReduction,
     ends: &[ir::MeshAxis],
 ) -> Result<Graph> {
     let n = trained_how.len();
@@ -362,19 +362,19 @@ mod tests {
         let g = b.cast(ids, DType::F32).and_then(|g| b.scale(g, 0.001)).expect("fits");
         let y = b.mul(p, g).and_then(|y| b.sum_all(y)).expect("fits");
         let loss = b.finish(&[y]);
-        let objective = Objective {
-            plain: loss.clone(),
+        let objective = LossGraph {
+            eval_loss: loss.clone(),
             loss,
             batch: 2,
-            keyed: false,
-            states: Vec::new(),
+            needs_rng: false,
+            amax_histories: Vec::new(),
             buffers: 0,
-            trained: vec![Trained::new(true)],
+            trained: vec![ParamOptions::new(true)],
             asserts: Vec::new(),
         };
-        let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 0.0 };
+        let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 0.0 };
         let moments = [Moment::of(&ty, true)];
-        let graph = graph(&objective, &adam, 1, &Sums::default(), &moments).expect("builds");
+        let graph = graph(&objective, &adam, 1, &GradReduction::default(), &moments).expect("builds");
         ir::verify::verify(&graph).expect("sound");
         let types = graph.input_types();
         let zeros = |ty: &Type| Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, 0.0));

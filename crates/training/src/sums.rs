@@ -1,11 +1,11 @@
 //! What ranks sum of a step.
 
 use crate::buckets::{BUCKET, summed};
-use ir::{Build, MeshAxis, Value};
+use ir::{GraphBuilder, MeshAxis, Value};
 
 /// Sums that a step needs besides those inside of the loss.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub struct GradReduction {
     /// Over which ranks each gradient is summed.
     pub gradients: Vec<Vec<MeshAxis>>,
     /// Over which ranks the squares of each are.
@@ -18,11 +18,11 @@ pub struct Sums {
     pub bucket: Option<usize>,
 }
 
-impl Sums {
+impl GradReduction {
     /// Those of some tensors.
-    pub fn of(&self, chosen: &[usize]) -> Sums {
+    pub fn of(&self, chosen: &[usize]) -> GradReduction {
         let pick = |all: &Vec<Vec<MeshAxis>>| chosen.iter().filter_map(|&i| all.get(i).cloned()).collect();
-        Sums {
+        GradReduction {
             gradients: pick(&self.gradients),
             squares: pick(&self.squares),
             groups: pick(&self.groups),

@@ -3,7 +3,7 @@
 //! The header is parsed once. Bytes are read, so a file that another process cuts off is an error, not a signal.
 
 use crate::error::{Error, Result};
-use crate::files::{self, NewFile};
+use crate::files::{self, AtomicFile};
 use crate::named_tensor::{NamedTensor, stored_as};
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ pub fn write_if(
     let header = Metadata::new(Some(texts), infos).map_err(|e| fault(&e))?;
     let mut header = serde_json::to_vec(&header).map_err(|e| fault(&e))?;
     header.resize(header.len().next_multiple_of(8), b' ');
-    let mut file = BufWriter::with_capacity(1 << 20, NewFile::create(path)?);
+    let mut file = BufWriter::with_capacity(1 << 20, AtomicFile::create(path)?);
     let mut add = |bytes: &[u8]| file.write_all(bytes).map_err(|e| fault(&e));
     add(&(header.len() as u64).to_le_bytes())?;
     add(&header)?;
@@ -83,7 +83,7 @@ impl TensorFile {
         if count > HEADER || count > length - 8 {
             return Err(fault(&format!("a header of {count} bytes in a file of {length}")));
         }
-        let mut text = files::room(path, count)?;
+        let mut text = files::checked_with_capacity(path, count)?;
         text.resize(count as usize, 0);
         files::read_at(&file, path, 8, &mut text)?;
         let header: Metadata = serde_json::from_slice(&text).map_err(|e| fault(&e))?;
@@ -117,7 +117,7 @@ impl TensorFile {
     /// The bytes of a tensor.
     pub fn bytes(&self, info: &TensorInfo) -> Result<Vec<u8>> {
         let (from, to) = info.data_offsets;
-        let mut bytes = files::room(&self.path, (to - from) as u64)?;
+        let mut bytes = files::checked_with_capacity(&self.path, (to - from) as u64)?;
         bytes.resize(to - from, 0);
         files::read_at(&self.file, &self.path, self.start + from as u64, &mut bytes)?;
         Ok(bytes)

@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::moments::Moment;
 use crate::named_tensor::NamedTensor;
 use crate::saved::Checkpoint;
-use crate::step::{self, AdamW, Objective, Scalars};
-use crate::sums::Sums;
+use crate::step::{self, AdamW, LossGraph, Scalars};
+use crate::sums::GradReduction;
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options, Program, Timing};
 use ir::ops::threefry::threefry2x32;
-use ir::{Build, Builder, DType, Graph, Type, Unary, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary, Value};
 use std::sync::Arc;
 
 /// Memory of a device.
@@ -51,15 +51,15 @@ pub struct Layout {
 
 impl Layout {
     /// That of an objective's step.
-    pub fn of(objective: &Objective, moments: &[Moment], accumulate: usize) -> Layout {
+    pub fn of(objective: &LossGraph, moments: &[Moment], accumulate: usize) -> Layout {
         Layout {
             trained: objective.trained.len(),
             moments: moments.to_vec(),
-            histories: objective.states.len(),
+            histories: objective.amax_histories.len(),
             buffers: objective.buffers,
             batch: objective.batch,
             accumulate,
-            keyed: objective.keyed,
+            keyed: objective.needs_rng,
             asserts: objective.asserts.len(),
         }
     }
@@ -147,7 +147,7 @@ impl Trainer {
 
     /// The step of an objective, alone and with whole moments.
     pub fn new(
-        objective: &Objective,
+        objective: &LossGraph,
         adam: AdamW,
         accumulate: usize,
         values: [Vec<Buffer>; 3],
@@ -155,9 +155,9 @@ impl Trainer {
     ) -> Result<Trainer> {
         let moments = step::moments(objective, false);
         let layout = Layout::of(objective, &moments, accumulate);
-        let graph = step::graph(objective, &adam, accumulate, &Sums::default(), &moments)?;
+        let graph = step::graph(objective, &adam, accumulate, &GradReduction::default(), &moments)?;
         let program = Trainer::compile(&graph, &layout, backend)?;
-        Trainer::load(program, layout, objective.plain.clone(), adam, values, backend)
+        Trainer::load(program, layout, objective.eval_loss.clone(), adam, values, backend)
     }
 
     /// With another seed for what is random in a step.
@@ -235,7 +235,7 @@ impl Trainer {
     }
 
     /// Gives a step what it reads besides its state: the inputs of its batch, then what follows from its number.
-    pub fn give(&self, batch: &[Vec<u8>], rate: f64, step: usize) -> Result<()> {
+    pub fn set_batch(&self, batch: &[Vec<u8>], rate: f64, step: usize) -> Result<()> {
         if batch.len() != self.layout.batch {
             let (found, wanted) = (batch.len(), self.layout.batch);
             return Err(Error::Input(format!("a batch of {found} tensors, where the step reads {wanted}")));
@@ -287,7 +287,7 @@ impl Trainer {
     }
 
     /// Copies of the trained tensors as they are now.
-    pub fn trained_now(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
+    pub fn snapshot_params(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let mut copies = Vec::new();
         for i in 0..self.layout.trained {
             let bytes = self.read(i)?;
@@ -299,7 +299,7 @@ impl Trainer {
     }
 
     /// The loss of a micro-batch without an update, with these trained tensors; the batch is written by `write`.
-    pub fn plain_loss(
+    pub fn eval_loss(
         &mut self,
         trained: &[Buffer],
         backend: &dyn Backend,
@@ -340,7 +340,7 @@ impl Trainer {
     }
 
     /// Lengths of the gradients of the last step, and of the trained tensors as they are.
-    pub fn lengths(&mut self, backend: &dyn Backend) -> Result<[Vec<f32>; 2]> {
+    pub fn norms(&mut self, backend: &dyn Backend) -> Result<[Vec<f32>; 2]> {
         let n = self.layout.trained;
         let lengths = match &mut self.lengths {
             Some(ready) => ready,
@@ -376,7 +376,7 @@ impl Trainer {
     /// All state by name: scales and histories, trained tensors, their moments, buffers.
     fn kept(&self, names: &[String], buffers: &[String]) -> Vec<(String, Type, usize)> {
         let types = &self.program().inputs;
-        let mut all = self.further(names);
+        let mut all = self.extra_state(names);
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, name) in names.iter().enumerate() {
                 let input = k * self.layout.trained + i;
@@ -408,7 +408,7 @@ impl Trainer {
     }
 
     /// State besides trained tensors and moments: names, types and inputs of scales and histories.
-    pub fn further(&self, names: &[String]) -> Vec<(String, Type, usize)> {
+    pub fn extra_state(&self, names: &[String]) -> Vec<(String, Type, usize)> {
         let mut all = Vec::new();
         let mut at = 3 * self.layout.trained;
         for kind in ["first_scale", "second_scale"] {

@@ -1,7 +1,7 @@
 //! What each form of an update rounds, operation by operation: the bits that trajectories and resumed runs rest on.
 
-use ir::{Build, Builder, DType, Literal, Scalar, Type, Value, interp};
-use training::adam::{Adam, Corrections, Updated, descend};
+use ir::{GraphBuilder, Builder, DType, Literal, Scalar, Type, Value, interp};
+use training::adam::{Adam, BiasCorrection, Updated, apply_update};
 use training::momentum::{dampened, lion, momentum};
 
 const N: usize = 257;
@@ -61,9 +61,9 @@ fn adam_rounds_as_its_references_do() {
         // The trainer's.
         let (k1, k2, rate) = ((1.0 / c1) as f32, (1.0 / c2) as f32, 3e-4f64 as f32);
         let found = run(&tensors, &[k1, k2, rate], |b, t, s| {
-            let corrections = Corrections::Multiplied { k1: s[0], k2: s[1] };
+            let corrections = BiasCorrection::Multiplied { k1: s[0], k2: s[1] };
             let Updated { direction, mean, square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
-            vec![descend(b, t[0], direction, decay, s[2]).expect("fits"), mean, square]
+            vec![apply_update(b, t[0], direction, decay, s[2]).expect("fits"), mean, square]
         });
         same(&found[0], "a parameter", |i| {
             let direction = mean(i) * k1 / ((square(i) * k2).sqrt() + eps);
@@ -76,7 +76,7 @@ fn adam_rounds_as_its_references_do() {
         let next = (1.0 - 0.9f64.powi(step as i32 + 1)) as f32;
         for nesterov in [false, true] {
             let found = run(&tensors, &[c1 as f32, c2 as f32, next], |b, t, s| {
-                let corrections = Corrections::Divided { c1: s[0], c2: s[1], ahead: nesterov.then_some(s[2]) };
+                let corrections = BiasCorrection::Divided { c1: s[0], c2: s[1], ahead: nesterov.then_some(s[2]) };
                 vec![adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits").direction]
             });
             same(&found[0], "a direction", |i| {
@@ -91,9 +91,9 @@ fn adam_rounds_as_its_references_do() {
         // PyTorch's.
         let (rate, root2) = ((0.01 / c1) as f32, c2.sqrt() as f32);
         let found = run(&tensors, &[rate, root2], |b, t, s| {
-            let corrections = Corrections::Folded { root2: s[1] };
+            let corrections = BiasCorrection::Folded { root2: s[1] };
             let Updated { direction, mean, square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
-            vec![descend(b, t[0], direction, 0.0, s[0]).expect("fits"), mean, square]
+            vec![apply_update(b, t[0], direction, 0.0, s[0]).expect("fits"), mean, square]
         });
         let lerp = |i: usize| m[i] + (g[i] - m[i]) * r1;
         same(&found[0], "a parameter", |i| p[i] + lerp(i) / (square(i).sqrt() / root2 + eps) * -rate);

@@ -1,7 +1,7 @@
 //! `Tx`: the builder that rules write into, with the transforms at hand for sub-graphs.
 
 use ir::ops::{Composite, Derivative};
-use ir::{Build, Builder, Cx, Graph, Loc, Op, Result, SplitGraph, Type, Value, Values};
+use ir::{GraphBuilder, Builder, GraphTransforms, Graph, Loc, Op, Result, SplitGraph, Type, Value, Values};
 use std::sync::Arc;
 
 /// A graph under construction by a transform.
@@ -44,7 +44,7 @@ impl Tx {
     }
 }
 
-impl Build for Tx {
+impl GraphBuilder for Tx {
     fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values> {
         self.b.emit(op, args)
     }
@@ -58,7 +58,7 @@ impl Build for Tx {
     }
 }
 
-impl Cx for Tx {
+impl GraphTransforms for Tx {
     fn jvp_of(&self, graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)> {
         crate::jvp::jvp(graph, active, want)
     }

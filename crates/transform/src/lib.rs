@@ -37,11 +37,11 @@ mod vmap;
 
 pub use cx::Tx;
 pub use few_bits::{
-    AS_WRITTEN, Delay, Few, FewBits, Rounding, Scaling, Stateful, few_bits, rounded, rounded_gradient, rounded_groups,
+    AS_WRITTEN, DelayedScaling, LowPrecision, FewBits, Rounding, Scaling, Stateful, few_bits, rounded, rounded_gradient, rounded_groups,
     rounded_product, rounding_of, with_state,
 };
 pub use jvp::jvp;
-pub use partition::{Cut, Layout, Partitioned, Placement, partition, segments};
+pub use partition::{DimSharding, PartitionSpec, Partitioned, Sharding, partition, segments};
 pub use precision::{Policy, precision};
 pub use prune::prune;
 pub use remat::remat;

@@ -8,8 +8,8 @@
 //! stood outside.
 
 use ir::composites;
-use ir::ops::{Call, Composite, Cond, Precision, Remat, Scan, While};
-use ir::{Build, Builder, DType, Error, Graph, Loc, Node, Op, Result, Type, Value};
+use ir::ops::{Call, Composite, Cond, AutocastRule, Remat, Scan, While};
+use ir::{GraphBuilder, Builder, DType, Error, Graph, Loc, Node, Op, Result, Type, Value};
 use std::sync::Arc;
 
 /// What is computed in which precision.
@@ -40,10 +40,10 @@ impl Policy {
 }
 
 /// How an op chooses its precision: a composite as the policy says, others by their own rule.
-fn role(op: &Op, policy: &Policy) -> Precision {
+fn role(op: &Op, policy: &Policy) -> AutocastRule {
     match op {
-        Op::Composite(c) if policy.narrow.contains(&c.name) => Precision::Narrow,
-        Op::Composite(c) if policy.follow.contains(&c.name) => Precision::Follow,
+        Op::Composite(c) if policy.narrow.contains(&c.name) => AutocastRule::LowPrecision,
+        Op::Composite(c) if policy.follow.contains(&c.name) => AutocastRule::Promote,
         op => op.precision(),
     }
 }
@@ -140,13 +140,13 @@ impl Rewriter<'_> {
             (0..types.len()).filter(|&i| types[i].dtype == DType::F32).map(|i| node.args[i]).collect();
         let strong: Vec<Value> = wide.iter().copied().filter(|&v| !self.slot(v).weak).collect();
         let narrow = match role(&node.op, self.policy) {
-            Precision::Narrow => !wide.is_empty(),
-            Precision::Follow => !strong.is_empty() && strong.iter().all(|&v| self.is_narrow(v)),
-            Precision::Wide => false,
+            AutocastRule::LowPrecision => !wide.is_empty(),
+            AutocastRule::Promote => !strong.is_empty() && strong.iter().all(|&v| self.is_narrow(v)),
+            AutocastRule::Fp32 => false,
         };
         let weak = match &node.op {
             Op::Const(c) => c.0.ty().rank() == 0,
-            op => !wide.is_empty() && strong.is_empty() && role(op, self.policy) == Precision::Follow,
+            op => !wide.is_empty() && strong.is_empty() && role(op, self.policy) == AutocastRule::Promote,
         };
         let target = if narrow { self.policy.compute } else { DType::F32 };
         let narrowed = |t: &Type| t.with_dtype(if t.dtype == DType::F32 { target } else { t.dtype });

@@ -2,7 +2,7 @@
 
 use crate::cx::Tx;
 use ir::ops::{OutputSource, SplitOp, ResidualArg, PartialEval};
-use ir::{Build, Def, Error, Graph, Loc, Op, Result, SplitGraph, Type, Value};
+use ir::{GraphBuilder, Def, Error, Graph, Loc, Op, Result, SplitGraph, Type, Value};
 use std::collections::BTreeMap;
 
 /// Divides a graph by which inputs are known.

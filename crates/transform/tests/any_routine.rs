@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::*;
-use ir::{Build, Builder, DType, Graph, Literal, Scalar, Shape, Type, Value, verify};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Shape, Type, Value, verify};
 
 struct Rng(u64);
 

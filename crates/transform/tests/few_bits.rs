@@ -1,8 +1,8 @@
 //! Products in few bits: what is rounded, in forward and in backward, against rounding by hand.
 
 use ir::ops::Dot;
-use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, interp};
-use transform::{Delay, Few, FewBits, Rounding, Scaling, few_bits, with_state};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, interp};
+use transform::{DelayedScaling, LowPrecision, FewBits, Rounding, Scaling, few_bits, with_state};
 
 fn linear() -> Graph {
     let mut b = Builder::new();
@@ -46,7 +46,7 @@ fn close(a: &[f32], b: &[f32]) {
 #[test]
 fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let graph = linear();
-    let how = FewBits::new(Rounding::new(Few::E4M3)).backward(Rounding::new(Few::E5M2));
+    let how = FewBits::new(Rounding::new(LowPrecision::E4M3)).backward(Rounding::new(LowPrecision::E5M2));
     let few = few_bits(&graph, &how).unwrap();
     ir::verify::verify(&few).unwrap();
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
@@ -89,10 +89,10 @@ fn every_scaling_rounds_within_its_step() {
         (square(&far) / square(&want)).sqrt()
     };
     for scaling in [Scaling::Tensor, Scaling::Rows, Scaling::Blocks(32, 32), Scaling::Blocks(8, 16)] {
-        let e = error(Rounding { scaling, margin: 0.1, ..Rounding::new(Few::E4M3) });
+        let e = error(Rounding { scaling, margin: 0.1, ..Rounding::new(LowPrecision::E4M3) });
         assert!(e > 1e-4 && e < 0.06, "{scaling:?}: {e}");
     }
-    let e = error(Rounding::new(Few::E2M1));
+    let e = error(Rounding::new(LowPrecision::E2M1));
     assert!(e > 0.02 && e < 0.3, "{e}");
 }
 
@@ -132,7 +132,7 @@ fn blocks_of_four_bits_are_the_formats() {
             let packing = Packing::new(format, None).unwrap();
             let y = b.one(fake_quantize(&packing, &types, DType::F32, false).unwrap().into(), &args).unwrap();
             let want = interp::run(&b.finish(&[y]), std::slice::from_ref(&x)).unwrap()[0].to_vec::<f32>();
-            let found = alone(&x, &Rounding::new(Few::E2M1).scaled(Scaling::Blocks(1, group)));
+            let found = alone(&x, &Rounding::new(LowPrecision::E2M1).scaled(Scaling::Blocks(1, group)));
             found.iter().zip(&want).for_each(|(a, b)| assert_eq!(a, b, "{format}"));
         }
     }
@@ -142,7 +142,7 @@ fn blocks_of_four_bits_are_the_formats() {
 #[test]
 fn square_blocks_are_alike_alone() {
     for (few, rows, columns) in
-        [(Few::E2M1, 32, 32), (Few::E4M3, 16, 8), (Few::Int8, 4, 4), (Few::Int4, 3, 5), (Few::E5M2, 32, 1)]
+        [(LowPrecision::E2M1, 32, 32), (LowPrecision::E4M3, 16, 8), (LowPrecision::Int8, 4, 4), (LowPrecision::Int4, 3, 5), (LowPrecision::E5M2, 32, 1)]
     {
         let how = Rounding::new(few).scaled(Scaling::Blocks(rows, columns));
         let ty = Type::new(DType::F32, &[2 * rows, 3 * columns]);
@@ -163,19 +163,19 @@ fn square_blocks_are_alike_alone() {
 /// What every format gives is a number of its own, the nearest one, at its scale.
 #[test]
 fn numbers_are_the_nearest_of_their_format() {
-    let grid = |few: Few| -> Vec<f32> {
+    let grid = |few: LowPrecision| -> Vec<f32> {
         let of = |dtype: DType| -> Vec<f32> {
             (0..128u64).map(|c| Scalar::from_bits(dtype, c).to_f64() as f32).filter(|x| x.is_finite()).collect()
         };
         match few {
-            Few::E4M3 => of(DType::F8E4M3),
-            Few::E5M2 => of(DType::F8E5M2),
-            Few::E2M1 => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
-            Few::Int8 => (0..128).map(|i| i as f32).collect(),
-            Few::Int4 => (0..8).map(|i| i as f32).collect(),
+            LowPrecision::E4M3 => of(DType::F8E4M3),
+            LowPrecision::E5M2 => of(DType::F8E5M2),
+            LowPrecision::E2M1 => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+            LowPrecision::Int8 => (0..128).map(|i| i as f32).collect(),
+            LowPrecision::Int4 => (0..8).map(|i| i as f32).collect(),
         }
     };
-    for few in Few::ALL {
+    for few in LowPrecision::ALL {
         let all = grid(few);
         let most = *all.last().unwrap();
         // The largest is the format's, so that scales are one.
@@ -197,7 +197,7 @@ fn numbers_are_the_nearest_of_their_format() {
 /// By chance up or down, the same with the same key, and right in the mean.
 #[test]
 fn chance_is_fair_and_follows_its_key() {
-    for few in [Few::E4M3, Few::E5M2, Few::E2M1, Few::Int4] {
+    for few in [LowPrecision::E4M3, LowPrecision::E5M2, LowPrecision::E2M1, LowPrecision::Int4] {
         let how = Rounding { stochastic: true, scaling: Scaling::Tensor, ..Rounding::new(few) };
         let mut b = Builder::new();
         let ty = Type::new(DType::F32, &[1, 20_001]);
@@ -229,7 +229,7 @@ fn chance_is_fair_and_follows_its_key() {
 /// Histories by hand: scales of earlier steps, what is beyond them cut, through calls, rematerialised bodies and scans.
 #[test]
 fn delayed_scales_are_those_of_earlier_steps() {
-    let delay = |history, interval| Rounding { delay: Some(Delay { history, interval }), ..Rounding::new(Few::E4M3) };
+    let delay = |history, interval| Rounding { delay: Some(DelayedScaling { history, interval }), ..Rounding::new(LowPrecision::E4M3) };
     let most = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
     for (history, interval) in [(1, 1), (3, 1), (2, 2), (16, 5)] {
         let how = delay(history, interval);
@@ -237,7 +237,7 @@ fn delayed_scales_are_those_of_earlier_steps() {
         let ty = Type::new(DType::F32, &[4, 8]);
         let v = b.graph.input(ty.clone());
         let y = transform::rounded(&mut b, v, 1, &how).unwrap();
-        let back = Rounding { format: Few::E5M2, ..how };
+        let back = Rounding { format: LowPrecision::E5M2, ..how };
         let y = transform::rounded_gradient(&mut b, y, &back).unwrap();
         let made = with_state(&b.finish(&[y]), None).unwrap();
         assert_eq!(made.states, vec![Type::new(DType::F32, &[2 + history]); 2]);
@@ -282,7 +282,7 @@ fn delayed_scales_are_those_of_earlier_steps() {
 #[test]
 fn histories_reach_into_bodies() {
     use ir::ops::{Call, Remat, Scan};
-    let how = Rounding { delay: Some(Delay { history: 2, interval: 1 }), ..Rounding::new(Few::E4M3) };
+    let how = Rounding { delay: Some(DelayedScaling { history: 2, interval: 1 }), ..Rounding::new(LowPrecision::E4M3) };
     let body = |ty: &Type| {
         let mut b = Builder::new();
         let v = b.graph.input(ty.clone());
@@ -318,7 +318,7 @@ fn histories_reach_into_bodies() {
 /// Done twice, it is done once; what keeps its own precision keeps it.
 #[test]
 fn products_are_rounded_once() {
-    let how = FewBits::new(Rounding::new(Few::E4M3));
+    let how = FewBits::new(Rounding::new(LowPrecision::E4M3));
     let once = few_bits(&linear(), &how).unwrap();
     assert_eq!(few_bits(&once, &how).unwrap().to_string(), once.to_string());
     let mut b = Builder::new();

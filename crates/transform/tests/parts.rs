@@ -1,6 +1,6 @@
 //! Gradients of parts, put together at once: as many concatenations and pads as there should be, and the same values.
 
-use ir::{Build, Builder, DType, Graph, Literal, Result, Scalar, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Result, Scalar, Type, Value};
 use transform::parts::{joined, shared};
 
 /// The gradient of what reads parts of x, and how many ops of each name it has.

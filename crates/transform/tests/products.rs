@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::Dot;
-use ir::{Build, Op, Shape};
+use ir::{GraphBuilder, Op, Shape};
 
 /// `(batch, free, contracted)` of an operand in each of the orders that a permutation says.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];

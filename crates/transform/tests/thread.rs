@@ -2,7 +2,7 @@
 
 use ir::composites::norm::rmsnorm;
 use ir::ops::{Checkpoint, Scan};
-use ir::{Build, Builder, DType, Graph, Literal, Type, Unary, interp, text, verify};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary, interp, text, verify};
 
 const F: DType = DType::F64;
 

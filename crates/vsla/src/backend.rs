@@ -193,8 +193,8 @@ impl compiler::Backend for Backend {
         self.cpu.target()
     }
 
-    fn claims(&self, composite: &ir::ops::Composite, args: &[ir::Type]) -> bool {
-        self.cpu.claims(composite, args)
+    fn supports_composite(&self, composite: &ir::ops::Composite, args: &[ir::Type]) -> bool {
+        self.cpu.supports_composite(composite, args)
     }
 
     fn alloc(&self, bytes: usize) -> compiler::Result<Arc<dyn DeviceBuffer>> {

@@ -61,7 +61,7 @@ impl<'a> Run<'a> {
         if index != self.next || index >= count {
             return Err(Error::arg(format!("segment {index} of {count} was launched; {} is next", self.next)));
         }
-        self.layout.executable.run_in(self.bindings, self.arena, index..index + 1)?;
+        self.layout.executable.run_with_arena(self.bindings, self.arena, index..index + 1)?;
         self.next += 1;
         Ok(())
     }

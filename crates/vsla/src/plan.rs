@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Memory, enter, padded, total};
 use crate::order::Stream;
 use crate::program::Program;
-use compiler::program::{Class, Step, library_name};
+use compiler::program::{BufferKind, Step, library_name};
 use compiler::{Executable, Options};
 use cpu::HostBuffer;
 use ir::Graph;
@@ -129,9 +129,9 @@ impl Layout {
         let base = sizes[inner as usize];
         for (i, b) in program.buffers.iter().enumerate() {
             of_buffer[i] = match (&b.class, b.live) {
-                (Class::Input(n), _) => Some(edges[*n]),
-                (Class::Output(n), _) => Some(edges[inputs.len() + *n]),
-                (Class::Activation, Some((start, end))) => {
+                (BufferKind::Input(n), _) => Some(edges[*n]),
+                (BufferKind::Output(n), _) => Some(edges[inputs.len() + *n]),
+                (BufferKind::Activation, Some((start, end))) => {
                     intervals.push(Interval {
                         name: format!("t{i} {}", b.ty),
                         start,
@@ -179,7 +179,7 @@ impl Layout {
     ) -> Result<()> {
         let count = self.segments.len();
         let Some(device) = backend.device() else {
-            return Ok(self.executable.run_in(bindings, arena, 0..count)?);
+            return Ok(self.executable.run_with_arena(bindings, arena, 0..count)?);
         };
         let mut run = Run::new(self, bindings, arena);
         (0..count).try_for_each(|i| {

@@ -22,7 +22,7 @@ const RUN: i64 = 128;
 
 /// A unit of execution.
 #[derive(Clone, Debug)]
-pub(crate) enum Unit {
+pub(crate) enum FusionUnit {
     /// Fused kernels.
     Group(Group),
     /// An op of its own, by node.
@@ -30,8 +30,8 @@ pub(crate) enum Unit {
 }
 
 /// The units of a graph in execution order, and which values are in memory.
-pub(crate) struct Units {
-    pub(crate) order: Vec<Unit>,
+pub(crate) struct FusionPlan {
+    pub(crate) order: Vec<FusionUnit>,
     pub(crate) in_memory: Vec<bool>,
     /// Why a value is not computed in the unit of another that it reads, or that reads what it reads.
     pub(crate) unfused: Vec<Unfused>,
@@ -101,7 +101,7 @@ fn kind(node: &Node, target: &Target) -> Kind {
 /// Whether a concatenation has more parts than loops should be cut for: they are copied, one after the other.
 fn joins_many(node: &Node, target: &Target) -> bool {
     let few = matches!(target.schedule, Schedule::Workers(_));
-    few && matches!(node.op, Op::Concat(_)) && node.args.len() > target.kernel.cuts / 2
+    few && matches!(node.op, Op::Concat(_)) && node.args.len() > target.kernel.max_space_splits / 2
 }
 
 /// Whether a value is arithmetic on others, element by element, or a view.
@@ -125,7 +125,7 @@ struct Grouping<'a> {
     needed: Vec<bool>,
     /// Unit of each needed value that a unit computes.
     unit_of: Vec<Option<usize>>,
-    units: Vec<Unit>,
+    units: Vec<FusionUnit>,
     /// Units that each unit reads from, and units that read from it.
     deps: Vec<Vec<usize>>,
     users: Vec<Vec<usize>>,
@@ -148,7 +148,7 @@ pub(crate) fn units(
     operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
     replaced: &[(Value, Value)],
     target: &Target,
-) -> Units {
+) -> FusionPlan {
     let live = graph.live();
     let (needed, _) = kept(graph, &live, operand_base, target);
     let n = graph.num_values();
@@ -174,7 +174,7 @@ pub(crate) fn units(
             Kind::Memory => {}
             Kind::Standalone => {
                 let reads = g.standalone_reads(node, operand_base);
-                g.new_unit(Unit::Standalone(k), &node.outs, &reads);
+                g.new_unit(FusionUnit::Standalone(k), &node.outs, &reads);
             }
             Kind::Scalar | Kind::Reduce => {
                 for &v in &node.outs {
@@ -312,7 +312,7 @@ fn all_reads(args: &[Value], needed: &[bool], reads: &[SmallVec<[Value; 4]>]) ->
 }
 
 impl Grouping<'_> {
-    fn new_unit(&mut self, unit: Unit, outs: &[Value], reads: &[Value]) -> usize {
+    fn new_unit(&mut self, unit: FusionUnit, outs: &[Value], reads: &[Value]) -> usize {
         let id = self.units.len();
         self.units.push(unit);
         self.deps.push(Vec::new());
@@ -365,11 +365,11 @@ impl Grouping<'_> {
                 }
             };
             match unit {
-                Unit::Standalone(k) => {
+                FusionUnit::Standalone(k) => {
                     let node = &self.graph.nodes()[*k];
                     self.standalone_reads(node, operand_base).into_iter().for_each(note);
                 }
-                Unit::Group(g) => g.roots.iter().flat_map(|r| &self.reads[&r.value]).for_each(|v| note(*v)),
+                FusionUnit::Group(g) => g.roots.iter().flat_map(|r| &self.reads[&r.value]).for_each(|v| note(*v)),
             }
         }
         for (input, output) in replaced {
@@ -451,7 +451,7 @@ impl Grouping<'_> {
             .iter()
             .rev()
             .filter_map(|r| self.unit_of[r.0 as usize])
-            .filter(|&u| matches!(self.units[u], Unit::Group(_)))
+            .filter(|&u| matches!(self.units[u], FusionUnit::Group(_)))
             .collect();
         if is_nofuse(node) {
             candidates.clear();
@@ -459,7 +459,7 @@ impl Grouping<'_> {
         // Groups that read the same values over the same domain.
         let recent = if is_nofuse(node) { self.units.len() } else { self.units.len().saturating_sub(12) };
         for u in (recent..self.units.len()).rev() {
-            if let Unit::Group(g) = &self.units[u]
+            if let FusionUnit::Group(g) = &self.units[u]
                 && g.roots
                     .iter()
                     .any(|r| self.reads[&r.value].iter().any(|x| reads.contains(x) && self.graph.ty(*x).rank() > 0))
@@ -472,7 +472,7 @@ impl Grouping<'_> {
             if !tried.insert(u) || tried.len() > 6 {
                 continue;
             }
-            let Unit::Group(group) = &self.units[u] else { continue };
+            let FusionUnit::Group(group) = &self.units[u] else { continue };
             let other = group.roots[0].value;
             let circle =
                 || reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
@@ -492,7 +492,7 @@ impl Grouping<'_> {
                     continue;
                 }
             };
-            self.units[u] = Unit::Group(joint);
+            self.units[u] = FusionUnit::Group(joint);
             let numbered = numbered(self);
             self.computes[u].extend(numbered);
             self.unit_of[v.0 as usize] = Some(u);
@@ -501,7 +501,7 @@ impl Grouping<'_> {
             return;
         }
         let group = alone(self.graph, v, node);
-        let u = self.new_unit(Unit::Group(group), &[v], &reads);
+        let u = self.new_unit(FusionUnit::Group(group), &[v], &reads);
         let numbered = numbered(self);
         self.computes[u].extend(numbered);
         self.reads.insert(v, reads);
@@ -581,7 +581,7 @@ impl Grouping<'_> {
         if buffers > most { Err(Why::Buffers(most)) } else { Ok(()) }
     }
 
-    fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Units {
+    fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> FusionPlan {
         // A root is stored only if something outside its group reads it.
         let mut outside = vec![false; self.graph.num_values()];
         for v in self.graph.outputs() {
@@ -589,13 +589,13 @@ impl Grouping<'_> {
         }
         for u in 0..self.units.len() {
             match &self.units[u] {
-                Unit::Standalone(k) => {
+                FusionUnit::Standalone(k) => {
                     let node = &self.graph.nodes()[*k];
                     for v in self.standalone_reads(node, operand_base) {
                         outside[v.0 as usize] = true;
                     }
                 }
-                Unit::Group(g) => {
+                FusionUnit::Group(g) => {
                     for r in &g.roots {
                         for x in &self.reads[&r.value] {
                             if self.unit_of[x.0 as usize] != Some(u) {
@@ -612,12 +612,12 @@ impl Grouping<'_> {
         }
         for unit in &mut self.units {
             match unit {
-                Unit::Standalone(k) => {
+                FusionUnit::Standalone(k) => {
                     for v in &self.graph.nodes()[*k].outs {
                         in_memory[v.0 as usize] = true;
                     }
                 }
-                Unit::Group(g) => {
+                FusionUnit::Group(g) => {
                     for r in &mut g.roots {
                         r.stored = outside[r.value.0 as usize];
                         in_memory[r.value.0 as usize] = r.stored;
@@ -626,15 +626,15 @@ impl Grouping<'_> {
             }
         }
         let order = self.topological();
-        let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
-        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, unfused: self.unfused }
+        let mut units: Vec<Option<FusionUnit>> = self.units.into_iter().map(Some).collect();
+        FusionPlan { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, unfused: self.unfused }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.
     fn topological(&self) -> Vec<usize> {
         let last = |u: usize| match &self.units[u] {
-            Unit::Standalone(k) => self.graph.nodes()[*k].outs.last().map_or(0, |v| v.0),
-            Unit::Group(g) => g.roots.iter().map(|r| r.value.0).max().unwrap_or(0),
+            FusionUnit::Standalone(k) => self.graph.nodes()[*k].outs.last().map_or(0, |v| v.0),
+            FusionUnit::Group(g) => g.roots.iter().map(|r| r.value.0).max().unwrap_or(0),
         };
         let n = self.units.len();
         let mut waiting: Vec<usize> = self.deps.iter().map(Vec::len).collect();

@@ -93,9 +93,9 @@ pub(crate) fn lower(
         // Where a piece is a launch, it must be worth one.
         let pays = match target.schedule {
             Schedule::Workers(_) => true,
-            Schedule::Grid => space.numel() >= target.kernel.piece as i64,
+            Schedule::Grid => space.numel() >= target.kernel.min_launch_elements as i64,
         };
-        let cuttable = pays && done.len() + todo.len() < target.kernel.cuts && refinements < 64;
+        let cuttable = pays && done.len() + todo.len() < target.kernel.max_space_splits && refinements < 64;
         match piece(graph, group, sources, &space, cuttable, target) {
             Ok(lowered) => done.push(lowered),
             Err(Fail::Refine(r)) => {

@@ -14,7 +14,7 @@ mod space;
 mod threefry;
 
 pub(crate) use generate::{Source, uniform};
-pub(crate) use grouping::{Unfused, Unit, Units, in_place, is_standalone, kept, source, units};
+pub(crate) use grouping::{Unfused, FusionUnit, FusionPlan, in_place, is_standalone, kept, source, units};
 pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
 

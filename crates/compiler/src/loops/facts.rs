@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A grid is right for the launch it was lowered for. Sizes stay arguments: another launch may use the same grid if lowering
 /// for it gives an equal one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Given {
+pub struct LaunchInfo {
     /// Values of the size arguments.
     pub sizes: Vec<i64>,
     /// Pairs of buffers that are the same memory, element for element, and one of them is written.
@@ -105,11 +105,11 @@ pub struct Site {
 }
 
 /// What is known of a kernel in a launch.
-pub struct Facts<'a> {
+pub struct IndexAnalysis<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
     /// The launch.
-    pub given: &'a Given,
+    pub given: &'a LaunchInfo,
     /// Of each register.
     pub regs: Vec<RegFacts>,
     /// Of each loop variable.
@@ -120,14 +120,14 @@ pub struct Facts<'a> {
     pub classes: Vec<usize>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> IndexAnalysis<'a> {
     /// The facts of a kernel that is verified ([`super::verify`]).
-    pub fn new(kernel: &'a Kernel, given: &'a Given) -> Facts<'a> {
-        Facts::with(kernel, given, &[])
+    pub fn new(kernel: &'a Kernel, given: &'a LaunchInfo) -> IndexAnalysis<'a> {
+        IndexAnalysis::with(kernel, given, &[])
     }
 
     /// The same where ranges of some `I64` registers are known that no statement assigns.
-    pub fn with(kernel: &'a Kernel, given: &'a Given, known: &[(Reg, Range)]) -> Facts<'a> {
+    pub fn with(kernel: &'a Kernel, given: &'a LaunchInfo, known: &[(Reg, Range)]) -> IndexAnalysis<'a> {
         let regs = kernel.regs.iter().map(|&d| RegFacts {
             form: None,
             range: Range::all(d),
@@ -143,7 +143,7 @@ impl<'a> Facts<'a> {
         }
         let regs = regs.collect();
         let vars = (0..kernel.vars).map(|_| var()).collect();
-        let mut facts = Facts { kernel, given, regs, vars, sites: Vec::new(), classes };
+        let mut facts = IndexAnalysis { kernel, given, regs, vars, sites: Vec::new(), classes };
         for &(r, range) in known {
             facts.opaque(r, None);
             facts.regs[r.0 as usize].range = range;

@@ -4,7 +4,7 @@
 
 use crate::target::Products;
 use ir::ops::Dot;
-use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
+use ir::{GraphBuilder, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 
 /// Canonical contractions everywhere, of types that the target's products take.
 pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {

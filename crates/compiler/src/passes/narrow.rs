@@ -8,7 +8,7 @@
 use super::inline::Claims;
 use ir::attr::Attr;
 use ir::ops::{Cast, Composite, Derivative, Dot, Semantics};
-use ir::{Binary, Build, Builder, DType, Graph, Op, Result, Shape, Type, Value, Values};
+use ir::{Binary, GraphBuilder, Builder, DType, Graph, Op, Result, Shape, Type, Value, Values};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

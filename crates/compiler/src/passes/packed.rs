@@ -4,7 +4,7 @@
 use super::inline::Claims;
 use ir::composites::quantized::{Packing, packed_dot};
 use ir::ops::{Cast, Dot};
-use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Type, Value, Values};
+use ir::{GraphBuilder, Builder, DType, Graph, Op, Result, Shape, Type, Value, Values};
 use rustc_hash::FxHashMap;
 
 /// What a value was made of.

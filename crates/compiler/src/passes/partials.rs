@@ -2,12 +2,12 @@
 //!
 //! Where to cut follows from the shape and the kind of device alone, so results have the same bits on any number of threads.
 
-use crate::target::Partials;
+use crate::target::SplitReduction;
 use ir::ops::ReduceKind;
-use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
+use ir::{GraphBuilder, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 
 /// Long reductions everywhere, in sub-graphs too, through partial results.
-pub fn partials(graph: &Graph, target: &Partials) -> Result<Graph> {
+pub fn partials(graph: &Graph, target: &SplitReduction) -> Result<Graph> {
     super::rewritten(graph, |b, node, operands| {
         if let Op::Reduce(r) = &node.op
             && let Some(v) = cut(b, r.kind, operands[0], &r.axes, target, target.stages)?
@@ -24,7 +24,7 @@ fn cut(
     kind: ReduceKind,
     x: Value,
     axes: &[usize],
-    target: &Partials,
+    target: &SplitReduction,
     stages: u32,
 ) -> Result<Option<Value>> {
     let ty = b.ty(x);
@@ -33,7 +33,7 @@ fn cut(
     let kept: usize = (0..ty.rank()).filter(|&a| !reduced(a)).map(|a| ty.shape[a]).product();
     let Some(last) = ty.rank().checked_sub(1) else { return Ok(None) };
     let shares = if reduced(last) { kept } else { kept / ty.shape[last].max(1) * (ty.shape[last] / 64).max(1) };
-    let short = shares >= target.lone && total / shares.max(1) < target.each;
+    let short = shares >= target.min_parallel_results && total / shares.max(1) < target.each;
     if stages < 2 || total < target.least || shares >= target.few || short {
         return Ok(None);
     }

@@ -4,7 +4,7 @@
 //! writes memory as it lies, and is one kernel.
 
 use ir::ops::Reduce;
-use ir::{Build, Builder, Semantics, Op, Result, Shape, Value};
+use ir::{GraphBuilder, Builder, Semantics, Op, Result, Shape, Value};
 use rustc_hash::FxHashMap;
 
 /// Most nodes that are looked at.

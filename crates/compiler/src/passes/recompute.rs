@@ -5,7 +5,7 @@
 //! it costs a few instructions. So a value that would be kept in memory, whose distant readers could have it from
 //! operands that are alive there regardless, is computed a second time next to them.
 
-use crate::target::Keep;
+use crate::target::RecomputePolicy;
 use ir::{Graph, Node, Value, Values};
 use rustc_hash::FxHashSet;
 
@@ -17,7 +17,7 @@ pub fn recompute(
     (kept, cost): &(Vec<bool>, Vec<u32>),
     heavy: &dyn Fn(&Node) -> bool,
     operand: &dyn Fn(&Node, usize) -> Value,
-    keep: &Keep,
+    keep: &RecomputePolicy,
 ) -> Graph {
     let n = graph.num_values();
     // How many heavy ops come before each node, and when each value is read last, through what is computed in place.

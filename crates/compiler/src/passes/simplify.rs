@@ -1,7 +1,7 @@
 //! Algebra: each rule is one equation that holds for every value, NaN, infinities and −0 included.
 
 use ir::ops::{Broadcast, Permute, Reshape};
-use ir::{Binary, Build, Builder, Graph, Op, Result, Scalar, Shape, Unary, Value, Values};
+use ir::{Binary, GraphBuilder, Builder, Graph, Op, Result, Scalar, Shape, Unary, Value, Values};
 
 /// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
 pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {

@@ -3,7 +3,7 @@
 
 use super::Result;
 use ir::ops::{Scatter, ScatterKind, ScatterMode, SliceDims};
-use ir::{Build, Builder, DType, Graph, Node, Op, Shape, Value, Values};
+use ir::{GraphBuilder, Builder, DType, Graph, Node, Op, Shape, Value, Values};
 
 /// Slices that are at least so many times smaller than what they are written into.
 const SMALLER: usize = 2;

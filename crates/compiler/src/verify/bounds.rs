@@ -5,7 +5,7 @@
 //! roots; a few of these in a row are enough for what the compiler writes. What is bounded is the form as a whole number: the address is
 //! equal to it modulo 2⁶⁴, so partial sums may wrap.
 
-use crate::loops::facts::{Facts, Given, Linear, Root, Site};
+use crate::loops::facts::{IndexAnalysis, LaunchInfo, Linear, Root, Site};
 use crate::loops::range::Range;
 use crate::loops::{self, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
@@ -62,9 +62,9 @@ pub(super) fn inside(kernel: &Kernel, limits: &[i64], tile: Option<Tile>) -> Res
         None if kernel.sizes > 0 => return Err(unknown(Buf(0))),
         None => {}
     }
-    let given = Given::default();
+    let given = LaunchInfo::default();
     let known = arguments.as_ref().map_or(Vec::new(), |a| a.ranges());
-    let facts = Facts::with(&own, &given, &known);
+    let facts = IndexAnalysis::with(&own, &given, &known);
     let mut prover = Prover { facts: &facts, always: Vec::new(), tries: Cell::new(0) };
     prover.definitions(&own, arguments.as_ref());
     for site in &facts.sites {
@@ -203,7 +203,7 @@ struct Walk<'k, 'a> {
 }
 
 struct Prover<'a> {
-    facts: &'a Facts<'a>,
+    facts: &'a IndexAnalysis<'a>,
     /// Inequalities that hold wherever their roots are defined.
     always: Vec<Linear>,
     tries: Cell<usize>,

@@ -13,7 +13,7 @@ mod bounds;
 use crate::loops::{Buffer, Kernel, Mode};
 use crate::plan::ALIGN;
 use crate::program::{
-    BufferId, Class, Epilogue, Factor, KernelArg, LoopStep, Matmul, Parts, Place, Prologue, Slot, Step, Trip,
+    BufferId, BufferKind, Epilogue, MatmulOperand, KernelArg, LoopStep, Matmul, Parts, BufferSlice, Prologue, BufferRef, Step, TripCount,
 };
 use crate::{Error, Result};
 use bounds::Tile;
@@ -42,10 +42,10 @@ fn header(p: &Parts) -> Check {
     types.map(checked).collect::<Check>()?;
     for (i, b) in p.buffers.iter().enumerate() {
         let fits = match &b.class {
-            Class::Input(n) => p.inputs.get(*n) == Some(&b.ty),
-            Class::Output(n) => p.outputs.get(*n) == Some(&b.ty),
-            Class::Constant(l) => *l.ty() == b.ty,
-            Class::Activation => {
+            BufferKind::Input(n) => p.inputs.get(*n) == Some(&b.ty),
+            BufferKind::Output(n) => p.outputs.get(*n) == Some(&b.ty),
+            BufferKind::Constant(l) => *l.ty() == b.ty,
+            BufferKind::Activation => {
                 let end = b.offset.checked_add(b.ty.bytes());
                 b.live.is_none() || (b.offset.is_multiple_of(ALIGN) && end.is_some_and(|end| end <= p.arena))
             }
@@ -115,9 +115,9 @@ impl Verifier<'_> {
             }
         }
         let (most, count) = match &l.trip {
-            Trip::Exact(n) => (*n, None),
-            Trip::Bounded { bound, count } => (*bound, Some(count)),
-            Trip::While { .. } => (usize::MAX, None),
+            TripCount::Exact(n) => (*n, None),
+            TripCount::Bounded { bound, count } => (*bound, Some(count)),
+            TripCount::While { .. } => (usize::MAX, None),
         };
         if let Some(count) = count {
             self.touch(count, 0, 4, 1, false).map_err(|e| whole(self, e))?;
@@ -125,7 +125,7 @@ impl Verifier<'_> {
         let outer = self.dead;
         self.dead |= most == 0;
         self.loops[l.level] = Some(i64::try_from(most).unwrap_or(i64::MAX).saturating_sub(1).max(0));
-        if let Trip::While { test, flag } = &l.trip {
+        if let TripCount::While { test, flag } = &l.trip {
             self.steps(test)?;
             self.touch(flag, 0, 1, 1, false).map_err(|e| whole(self, e))?;
         }
@@ -138,7 +138,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn copy(&self, from: &Place, to: &Place, bytes: usize) -> Check {
+    fn copy(&self, from: &BufferSlice, to: &BufferSlice, bytes: usize) -> Check {
         self.touch(from, 0, bytes as i128, 1, false)?;
         self.touch(to, 0, bytes as i128, 1, true)
     }
@@ -155,7 +155,7 @@ impl Verifier<'_> {
     }
 
     /// Bytes from the start of a place's buffers at which it may be, given the loops around it.
-    fn span(&self, place: &Place) -> std::result::Result<(i128, i128), String> {
+    fn span(&self, place: &BufferSlice) -> std::result::Result<(i128, i128), String> {
         const FAR: i128 = 1 << 62;
         let (mut lo, mut hi) = (place.offset as i128, place.offset as i128);
         for (level, stride) in &place.strides {
@@ -174,8 +174,8 @@ impl Verifier<'_> {
     }
 
     /// The buffers of a place, and bytes of the smallest. Those that take turns are of one size.
-    fn buffers(&self, place: &Place, write: bool) -> std::result::Result<usize, String> {
-        if let Slot::Alternating(level, ..) = place.slot
+    fn buffers(&self, place: &BufferSlice, write: bool) -> std::result::Result<usize, String> {
+        if let BufferRef::DoubleBuffered(level, ..) = place.slot
             && level >= self.loops.len()
         {
             return Err(format!("{place} follows a loop that the program doesn't have"));
@@ -184,10 +184,10 @@ impl Verifier<'_> {
         for id in place.buffers() {
             let buffer = self.p.buffers.get(id.0 as usize).ok_or_else(|| format!("{place} is no buffer"))?;
             match buffer.class {
-                Class::Input(_) | Class::Constant(_) if write => {
+                BufferKind::Input(_) | BufferKind::Constant(_) if write => {
                     return Err(format!("b{} is written, and is an input or a constant", id.0));
                 }
-                Class::Activation if buffer.live.is_none() => {
+                BufferKind::Activation if buffer.live.is_none() => {
                     return Err(format!("b{} is used, and has no place in the arena", id.0));
                 }
                 _ => {}
@@ -201,13 +201,13 @@ impl Verifier<'_> {
     }
 
     /// Whether no step here touches a place.
-    fn never(&self, place: &Place) -> bool {
-        let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].class, Class::Constant(_));
+    fn never(&self, place: &BufferSlice) -> bool {
+        let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].class, BufferKind::Constant(_));
         self.dead && !(place.strides.is_empty() && place.buffers().any(constant))
     }
 
     /// The bytes `from..to` of a place, counted from its start, are in its buffers, and elements of `size` bytes are aligned.
-    fn touch(&self, place: &Place, from: i128, to: i128, size: usize, write: bool) -> Check {
+    fn touch(&self, place: &BufferSlice, from: i128, to: i128, size: usize, write: bool) -> Check {
         let bytes = self.buffers(place, write)?;
         let (lo, hi) = self.span(place)?;
         if self.never(place) {
@@ -221,10 +221,10 @@ impl Verifier<'_> {
     }
 
     /// Addresses are multiples of an element's size, as far as memory of the caller's is of its own.
-    fn aligned(&self, place: &Place, size: usize) -> Check {
+    fn aligned(&self, place: &BufferSlice, size: usize) -> Check {
         let multiple = |n: i64| n.unsigned_abs().is_multiple_of(size as u64);
         let base = |id: BufferId| match &self.p.buffers[id.0 as usize] {
-            b if matches!(b.class, Class::Input(_) | Class::Output(_)) => b.ty.dtype.size(),
+            b if matches!(b.class, BufferKind::Input(_) | BufferKind::Output(_)) => b.ty.dtype.size(),
             _ => ALIGN,
         };
         let fits = place.buffers().all(|id| base(id).is_multiple_of(size))
@@ -234,7 +234,7 @@ impl Verifier<'_> {
     }
 
     /// Elements of a kernel's buffer that are there, wherever the loops around it are.
-    fn elements(&self, place: &Place, buffer: &Buffer) -> std::result::Result<i64, String> {
+    fn elements(&self, place: &BufferSlice, buffer: &Buffer) -> std::result::Result<i64, String> {
         let size = buffer.dtype.size();
         let bytes = self.buffers(place, buffer.mode != Mode::Read)?;
         let (lo, hi) = self.span(place)?;
@@ -293,7 +293,7 @@ impl Verifier<'_> {
     }
 
     /// A kernel over blocks or tiles of a product; `written` says which its first buffer is.
-    fn tile(&self, kernel: &Kernel, args: &[Place], tile: Tile, (dtype, written): (DType, bool)) -> Check {
+    fn tile(&self, kernel: &Kernel, args: &[BufferSlice], tile: Tile, (dtype, written): (DType, bool)) -> Check {
         bounds::valid(kernel)?;
         let Some((first, others)) = kernel.buffers.split_first() else {
             return Err("a tile's kernel without a tile".into());
@@ -318,13 +318,13 @@ impl Verifier<'_> {
         bounds::inside(kernel, &limits, Some(tile)).map_err(|o| {
             let arg = match o.buf.0 {
                 0 => "its tile".to_string(),
-                n => args.get(n as usize - 1).map_or("an index".into(), Place::to_string),
+                n => args.get(n as usize - 1).map_or("an index".into(), BufferSlice::to_string),
             };
             format!("{}: {}", kernel.name, outside(&o, &arg, &limits))
         })
     }
 
-    fn matmul(&self, s: &Matmul, factors: [&Factor; 2], c: Option<&Place>, epilogue: Option<&Epilogue>) -> Check {
+    fn matmul(&self, s: &Matmul, factors: [&MatmulOperand; 2], c: Option<&BufferSlice>, epilogue: Option<&Epilogue>) -> Check {
         let sizes = [s.batch, s.m, s.n, s.k].map(|n| n.max(1));
         let work = sizes.iter().try_fold(16usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST);
         let far = |stride: &isize| stride.unsigned_abs() > MOST;
@@ -335,12 +335,12 @@ impl Verifier<'_> {
         let shapes = [([s.batch, s.m, s.k], s.a, (m, k)), ([s.batch, s.k, s.n], s.b, (k, n))];
         for (factor, (sizes, strides, (rows, cols))) in factors.into_iter().zip(shapes) {
             match factor {
-                Factor::Memory(place) => {
+                MatmulOperand::Memory(place) => {
                     let size = s.dtype.size() as i128;
                     let (lo, hi) = reach(sizes, strides);
                     self.touch(place, lo * size, hi * size, s.dtype.size(), false)?;
                 }
-                Factor::Computed(c) => {
+                MatmulOperand::Computed(c) => {
                     let Prologue { kernel, args } = &**c;
                     self.tile(kernel, args, Tile { batch, rows, cols, whole_rows: false }, (s.dtype, true))?;
                 }
@@ -363,7 +363,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn library(&self, op: &Op, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Check {
+    fn library(&self, op: &Op, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Check {
         for (list, write) in [(args, false), (outs, true)] {
             for (place, ty) in list {
                 checked(ty)?;
@@ -386,15 +386,15 @@ impl Verifier<'_> {
     }
 
     /// Whether two places are one: the same buffer, or an input and the output that it is donated to.
-    fn one(&self, a: &Place, b: &Place) -> bool {
-        let (Slot::Fixed(x), Slot::Fixed(y)) = (a.slot, b.slot) else { return a == b };
+    fn one(&self, a: &BufferSlice, b: &BufferSlice) -> bool {
+        let (BufferRef::Fixed(x), BufferRef::Fixed(y)) = (a.slot, b.slot) else { return a == b };
         let rest = a.offset == b.offset && a.strides == b.strides;
         rest && (x == y || self.donated(x, y))
     }
 
     fn donated(&self, x: BufferId, y: BufferId) -> bool {
         match (&self.p.buffers[x.0 as usize].class, &self.p.buffers[y.0 as usize].class) {
-            (Class::Input(i), Class::Output(o)) | (Class::Output(o), Class::Input(i)) => {
+            (BufferKind::Input(i), BufferKind::Output(o)) | (BufferKind::Output(o), BufferKind::Input(i)) => {
                 self.p.donated.contains(&(*i, *o))
             }
             _ => false,
@@ -402,17 +402,17 @@ impl Verifier<'_> {
     }
 
     /// Whether bytes of two places may be the same memory.
-    fn meet(&self, (a, m): (&Place, usize), (b, n): (&Place, usize)) -> bool {
+    fn meet(&self, (a, m): (&BufferSlice, usize), (b, n): (&BufferSlice, usize)) -> bool {
         if m == 0 || n == 0 {
             return false;
         }
         let levels = [a, b].map(|p| match p.slot {
-            Slot::Fixed(_) => None,
-            Slot::Alternating(level, ..) => Some(level),
+            BufferRef::Fixed(_) => None,
+            BufferRef::DoubleBuffered(level, ..) => Some(level),
         });
-        let of = |p: &Place, odd: bool| match p.slot {
-            Slot::Fixed(id) => id,
-            Slot::Alternating(_, x, y) => {
+        let of = |p: &BufferSlice, odd: bool| match p.slot {
+            BufferRef::Fixed(id) => id,
+            BufferRef::DoubleBuffered(_, x, y) => {
                 if odd {
                     y
                 } else {
@@ -427,7 +427,7 @@ impl Verifier<'_> {
         turns.iter().any(|&(odd, other)| self.overlap((a, of(a, odd), m), (b, of(b, other), n)))
     }
 
-    fn overlap(&self, (a, x, m): (&Place, BufferId, usize), (b, y, n): (&Place, BufferId, usize)) -> bool {
+    fn overlap(&self, (a, x, m): (&BufferSlice, BufferId, usize), (b, y, n): (&BufferSlice, BufferId, usize)) -> bool {
         let (p, q) = (&self.p.buffers[x.0 as usize], &self.p.buffers[y.0 as usize]);
         if x == y || self.donated(x, y) {
             let apart = a.strides == b.strides
@@ -436,10 +436,10 @@ impl Verifier<'_> {
             return !apart;
         }
         match (&p.class, &q.class) {
-            (Class::Activation, Class::Activation) => {
+            (BufferKind::Activation, BufferKind::Activation) => {
                 p.offset < q.offset + q.ty.bytes() && q.offset < p.offset + p.ty.bytes()
             }
-            (Class::Input(i), Class::Input(j)) | (Class::Output(i), Class::Output(j)) => i == j,
+            (BufferKind::Input(i), BufferKind::Input(j)) | (BufferKind::Output(i), BufferKind::Output(j)) => i == j,
             _ => false,
         }
     }

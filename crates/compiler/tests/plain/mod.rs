@@ -1,7 +1,7 @@
 //! The backend of the compiler's own tests: it compiles for the CPU, and runs nothing.
 
 use compiler::program::Program;
-use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target, Workers};
+use compiler::target::{Epilogues, RecomputePolicy, KernelLimits, SplitReduction, Products, Prologues, Schedule, Target, CpuSchedule};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -19,21 +19,21 @@ pub(crate) const TARGET: Target = Target {
         reads: 24,
         results: 24,
         binding: isize::MAX as usize,
-        cuts: 16,
-        piece: 1,
+        max_space_splits: 16,
+        min_launch_elements: 1,
         row_scratch: 128 << 10,
     },
-    keep: Keep { costly: 12, cheap: 48, distant: 6 },
-    partials: Partials {
+    keep: RecomputePolicy { costly: 12, cheap: 48, distant: 6 },
+    partials: SplitReduction {
         least: 1 << 18,
         few: 32,
         each: 1 << 18,
-        lone: 8,
+        min_parallel_results: 8,
         blocks: 128,
         block: (1 << 13, 1 << 16),
         stages: 2,
     },
-    schedule: Schedule::Workers(Workers {
+    schedule: Schedule::Workers(CpuSchedule {
         parallel_work: 40_000,
         chunks: 64,
         chunk_elements: 256,
@@ -41,7 +41,7 @@ pub(crate) const TARGET: Target = Target {
         block: (512, 8192),
         block_of_sums: 64,
         row_vector: 16,
-        abreast: (32, 2048),
+        interleaved_rows: (32, 2048),
         parts: 64,
         scan_lanes: 512,
         scan_block: 1024,
@@ -66,7 +66,7 @@ impl Backend for Plain {
         &self.0
     }
 
-    fn claims(&self, composite: &Composite, _: &[Type]) -> bool {
+    fn supports_composite(&self, composite: &Composite, _: &[Type]) -> bool {
         matches!(composite.name.as_str(), "attention" | "packed_dot" | "dequantize" | "fp8_dot")
     }
 

@@ -43,7 +43,7 @@ use crate::backend::Cpu;
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
-use compiler::{Error, Result, Talking};
+use compiler::{Error, Result, PendingCollective};
 use ir::ops::Composite;
 use ir::{Literal, Op, Type};
 
@@ -73,7 +73,7 @@ pub(crate) trait Routine: Send + Sync {
 
 /// A routine that was started, and the bytes of its result.
 pub(crate) struct Started {
-    pub(crate) talking: Box<dyn Talking>,
+    pub(crate) talking: Box<dyn PendingCollective>,
     pub(crate) bytes: usize,
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A program loaded on a backend.
 pub fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {
-    let program = compiler::compile(graph, cpu, &Options { claims, ..Options::default() }).unwrap();
+    let program = compiler::compile(graph, cpu, &Options { fuse_composites: claims, ..Options::default() }).unwrap();
     cpu.load(program).unwrap()
 }
 

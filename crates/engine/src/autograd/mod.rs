@@ -14,7 +14,7 @@ use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Lazy, Tensor};
-use ir::{Build, Loc};
+use ir::{GraphBuilder, Loc};
 use rustc_hash::FxHashSet;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -229,8 +229,8 @@ impl Engine {
         from: Vec<(Ref, Ref)>,
         options: Backward,
         at: &Loc,
-    ) -> Result<tape::Pulled> {
-        let pulled = self.shared.pull(state, from, &FxHashSet::default(), at)?;
+    ) -> Result<tape::BackpropResult> {
+        let pulled = self.shared.backprop(state, from, &FxHashSet::default(), at)?;
         for (leaf, grad) in &pulled.leaves {
             self.accumulate(state, leaf, grad.clone(), at)?;
         }
@@ -264,7 +264,7 @@ impl Engine {
             if !root.node.tracked {
                 return Ok(vec![None; wrt.len()]);
             }
-            let pulled = self.shared.pull(&mut state, vec![(root, one)], &cuts, &at)?;
+            let pulled = self.shared.backprop(&mut state, vec![(root, one)], &cuts, &at)?;
             let of = |(t, id): (&&Tensor, &tape::RefId)| {
                 let leaf = t.0.leaf.get().and_then(|l| pulled.leaves.iter().find(|(p, _)| Arc::ptr_eq(p, l)));
                 leaf.map(|(_, g)| g).or_else(|| pulled.cuts.get(id)).cloned()

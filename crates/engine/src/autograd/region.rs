@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::node::Ref;
 use crate::tensor::Tensor;
 use crate::trace::{Cell, Mode, Trace, TraceState};
-use ir::{Build, Loc, Scalar, Value};
+use ir::{GraphBuilder, Loc, Scalar, Value};
 use std::sync::Arc;
 
 /// Cells of tensors from outside that have a history there, and that history.

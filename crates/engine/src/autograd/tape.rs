@@ -15,7 +15,7 @@ use crate::profile::Label;
 use crate::record::LazyBuild;
 use crate::state::State;
 use ir::ops::{Call, StopGradient};
-use ir::{Binary, Build, Graph, Loc, Op, Value};
+use ir::{Binary, GraphBuilder, Graph, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -71,7 +71,7 @@ fn place_of(i: usize) -> Loc {
 
 /// What a walk backwards found.
 #[derive(Default)]
-pub(crate) struct Pulled {
+pub(crate) struct BackpropResult {
     /// Gradients of leaves, in the order of recording.
     pub(crate) leaves: Vec<(Arc<Leaf>, Ref)>,
     /// Gradients at cuts.
@@ -80,7 +80,7 @@ pub(crate) struct Pulled {
     pub(crate) nodes: Vec<Arc<Node>>,
 }
 
-impl Pulled {
+impl BackpropResult {
     fn add(&mut self, b: &mut LazyBuild<'_>, leaf: Arc<Leaf>, grad: Ref) -> Result<()> {
         match self.leaves.iter_mut().find(|(l, _)| Arc::ptr_eq(l, &leaf)) {
             Some((_, sum)) => *sum = plus(b, sum, &grad)?,
@@ -114,14 +114,14 @@ fn retained(r: &Ref) -> Option<Arc<Leaf>> {
 
 impl Shared {
     /// Pulls cotangents back from values to leaves and cuts.
-    pub(crate) fn pull(
+    pub(crate) fn backprop(
         &self,
         state: &mut State,
         from: Vec<(Ref, Ref)>,
         cuts: &FxHashSet<RefId>,
         at: &Loc,
-    ) -> Result<Pulled> {
-        let mut pulled = Pulled::default();
+    ) -> Result<BackpropResult> {
+        let mut pulled = BackpropResult::default();
         let mut pending: Pending = from.into_iter().map(|(r, ct)| ((r.node.key(), r.out), (r, ct))).collect();
         let mut first = true;
         while let Some((_, (root, ct))) = pending.pop_last() {
@@ -137,7 +137,7 @@ impl Shared {
                 }
                 continue;
             }
-            if root.node.straight {
+            if root.node.straight_through {
                 let Some(source) = root.node.slot().args.first().cloned() else {
                     continue;
                 };
@@ -145,7 +145,7 @@ impl Shared {
                 join(&mut b, &mut pending, source, ct)?;
                 continue;
             }
-            let piece = piece(state, &root, cuts)?;
+            let piece = subgraph(state, &root, cuts)?;
             // A cut that nothing behind it asks about ends here.
             if piece.wrt == 0 {
                 debug_assert!(!first || !cuts.is_empty(), "a tracked value depends on a leaf");
@@ -317,11 +317,11 @@ fn check_freed(node: &Node) -> Result<()> {
 }
 
 /// The tracked part of the lazy graph behind `root`, up to leaves and cuts.
-fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
+fn subgraph(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
     let is_cut = |r: &Ref| {
         r.node.tracked
             && r.id() != root.id()
-            && (r.node.leaf.is_some() || r.node.straight || cuts.contains(&r.id()) || retained(r).is_some())
+            && (r.node.leaf.is_some() || r.node.straight_through || cuts.contains(&r.id()) || retained(r).is_some())
     };
     let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
     let mut wrt: BTreeMap<(EventKey, u32), Ref> = BTreeMap::new();
@@ -435,7 +435,7 @@ pub(crate) fn between(
                     return Err(stale(node));
                 };
                 let r = Ref { node: node.clone(), out: 0 };
-                let v = if node.straight {
+                let v = if node.straight_through {
                     // The value it has now, with the gradient of the one it had: `now + (v − v)`.
                     let now = value(&mut graph, &mut map, &r);
                     let mut op = |op: Op, args: &[Value]| Ok::<_, Error>(graph.push(op, args, node.at.clone())?[0]);

@@ -3,11 +3,11 @@
 use super::{Tensor, misfit};
 use crate::amp;
 use crate::intern::{self, composite};
-use crate::operand::{Number, OperandRef, Term};
+use crate::operand::{Number, OperandRef, TensorOrScalar};
 use crate::record::{Record, align, number_like, one, plain};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
-use ir::{Binary, Compare, DType, Domain, Loc, Problem, Unary, Value};
+use ir::{Binary, Compare, DType, Domain, Loc, InferError, Unary, Value};
 
 pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
     if let Some(made) = plain(&at, intern::unary(op), [t]) {
@@ -111,7 +111,7 @@ pub(super) fn floor_quotient(b: &mut dyn Record, x: Value, y: Value) -> ir::Resu
 /// A function of a tensor and a number or a tensor.
 fn with_term(
     x: &Tensor,
-    y: &impl Term,
+    y: &impl TensorOrScalar,
     at: Loc,
     f: impl FnOnce(&mut dyn Record, Value, Value) -> ir::Result<Value>,
 ) -> Tensor {
@@ -121,7 +121,7 @@ fn with_term(
     }
 }
 
-fn compare(x: &Tensor, y: &impl Term, op: Compare, at: Loc) -> Tensor {
+fn compare(x: &Tensor, y: &impl TensorOrScalar, op: Compare, at: Loc) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => aligned(x, y, at, |b, x, y| b.compare(op, x, y)),
         OperandRef::Number(n) => one(&at, &[x], |b, v| {
@@ -334,7 +334,7 @@ impl Tensor {
 
     /// `if self { a } else { b }`, elementwise; `self` is bool, `a` and `b` are tensors or numbers.
     #[track_caller]
-    pub fn select(&self, a: impl Term, b: impl Term) -> Tensor {
+    pub fn select(&self, a: impl TensorOrScalar, b: impl TensorOrScalar) -> Tensor {
         let (a, b) = (a.term(), b.term());
         let given = |t: &OperandRef<'_>| match t {
             OperandRef::Tensor(t) => Some(t.dtype()),
@@ -368,25 +368,25 @@ impl Tensor {
     /// assert_eq!(tensor(&[7, -7], &[2]).floor_divide(2).to_vec::<i32>()?, [3, -4]);
     /// ```
     #[track_caller]
-    pub fn floor_divide(&self, other: impl Term) -> Tensor {
+    pub fn floor_divide(&self, other: impl TensorOrScalar) -> Tensor {
         with_term(self, &other, Loc::caller(), floor_quotient)
     }
 
     /// The remainder with the divisor's sign: `%`.
     #[track_caller]
-    pub fn remainder(&self, other: impl Term) -> Tensor {
+    pub fn remainder(&self, other: impl TensorOrScalar) -> Tensor {
         with_term(self, &other, Loc::caller(), modulo)
     }
 
     /// `x·2ⁿ` of integers: `<<`.
     #[track_caller]
-    pub fn shl(&self, other: impl Term) -> Tensor {
+    pub fn shl(&self, other: impl TensorOrScalar) -> Tensor {
         with_term(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shl, x, y))
     }
 
     /// `x/2ⁿ` of integers, rounded down: `>>`.
     #[track_caller]
-    pub fn shr(&self, other: impl Term) -> Tensor {
+    pub fn shr(&self, other: impl TensorOrScalar) -> Tensor {
         with_term(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shr, x, y))
     }
 
@@ -479,12 +479,12 @@ fn spread(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> 
 fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
     let (mut x, mut y) = (amp::narrow(b, x)?, amp::narrow(b, y)?);
     let (tx, ty) = (b.ty(x), b.ty(y));
-    let bad = |why: String| misfit("matmul", &[&tx, &ty], Problem::other(why));
+    let bad = |why: String| misfit("matmul", &[&tx, &ty], InferError::other(why));
     if tx.rank() == 0 || ty.rank() == 0 {
         return Err(bad("a scalar has no matrix product; use *".into()));
     }
     let Some(common) = tx.dtype.promote(ty.dtype) else {
-        return Err(misfit("matmul", &[&tx, &ty], Problem::DTypes(tx.dtype, ty.dtype)));
+        return Err(misfit("matmul", &[&tx, &ty], InferError::DTypes(tx.dtype, ty.dtype)));
     };
     (x, y) = (b.cast(x, common)?, b.cast(y, common)?);
     let (row, column) = (tx.rank() == 1, ty.rank() == 1);

@@ -8,7 +8,7 @@ use crate::operand::Number;
 use crate::record::{Record, broadcast_shapes, number_like, one};
 use crate::view;
 use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode, Slice, SliceDims};
-use ir::{Binary, Compare, DType, Loc, Problem, Scalar, Shape, Type, Value};
+use ir::{Binary, Compare, DType, Loc, InferError, Scalar, Shape, Type, Value};
 use std::sync::Arc;
 
 /// How `scatter_reduce` combines what falls on one place.
@@ -32,7 +32,7 @@ fn axis_in(op: &str, ty: &Type, axis: isize) -> ir::Result<usize> {
 
 /// Checks that an index tensor has the operand's rank and nowhere more elements, but along the axis.
 fn check_index(op: &str, x: &Type, index: &Type, axis: usize) -> ir::Result<()> {
-    let bad = |why: String| Err(misfit(op, &[x, index], Problem::other(why)));
+    let bad = |why: String| Err(misfit(op, &[x, index], InferError::other(why)));
     if !index.dtype.is_int() {
         return bad(format!("indices are integers, not {}", index.dtype));
     }
@@ -77,7 +77,7 @@ fn scatter(
     let fits = st.rank() == it.rank() && it.shape.iter().zip(&st.shape).all(|(i, s)| i <= s);
     if !fits || st.dtype != ty.dtype {
         let why = "the source needs the tensor's dtype and an element for each index";
-        return Err(misfit(op, &[&ty, &it, &st], Problem::other(why)));
+        return Err(misfit(op, &[&ty, &it, &st], InferError::other(why)));
     }
     let zero: Shape = it.shape.iter().map(|_| 0).collect();
     let one: Shape = it.shape.iter().map(|_| 1).collect();
@@ -131,7 +131,7 @@ fn check_line(op: &str, x: &Type, index: &Type) -> ir::Result<()> {
     if index.rank() == 1 && index.dtype.is_int() {
         return Ok(());
     }
-    Err(misfit(op, &[x, index], Problem::other("the indices are integers along one axis")))
+    Err(misfit(op, &[x, index], InferError::other("the indices are integers along one axis")))
 }
 
 /// Combines slices into slices along an axis.
@@ -157,7 +157,7 @@ fn masked_fill(b: &mut dyn Record, x: Value, mask: Value, n: Number) -> ir::Resu
     let (ty, mt) = (b.ty(x), b.ty(mask));
     if mt.dtype != DType::Bool || broadcast_shapes(&ty.shape, &mt.shape).as_ref() != Some(&ty.shape) {
         let why = "the mask is bool and broadcasts to the tensor's shape";
-        return Err(misfit("masked_fill", &[&ty, &mt], Problem::other(why)));
+        return Err(misfit("masked_fill", &[&ty, &mt], InferError::other(why)));
     }
     let mask = b.broadcast_to(mask, &ty.shape)?;
     let n = number_like(b, ty.dtype, n)?;
@@ -299,7 +299,7 @@ impl Tensor {
             let ty = b.ty(v[0]);
             let n = ty.rank();
             if n < 2 {
-                return Err(misfit(op, &[&ty], Problem::other("it needs two axes")));
+                return Err(misfit(op, &[&ty], InferError::other("it needs two axes")));
             }
             let row = b.iota(DType::I64, &ty.shape, n - 2)?;
             let column = b.iota(DType::I64, &ty.shape, n - 1)?;

@@ -5,10 +5,10 @@ use crate::context;
 use crate::error::{Error, Result};
 use crate::loc::LocRole;
 use crate::node::Saved;
-use crate::operand::{Number, OperandRef, Term};
+use crate::operand::{Number, OperandRef, TensorOrScalar};
 use crate::record::{LazyBuild, Record, Target, broadcast_shapes, number_like, target};
 use ir::ops::Clamp;
-use ir::{Binary, Build, DType, Loc, Scalar, Type, Unary, Value};
+use ir::{Binary, GraphBuilder, DType, Loc, Scalar, Type, Unary, Value};
 
 /// Computes the new elements from the old ones (if asked for) and the operands.
 pub(super) type Update<'a> = &'a dyn Fn(&mut dyn Record, Option<Value>, &[Value]) -> ir::Result<Value>;

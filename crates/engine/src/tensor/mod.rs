@@ -14,7 +14,7 @@ mod show;
 
 pub use index::ScatterReduce;
 pub(crate) use inplace::DETACHED;
-pub use pick::{Ellipsis, NewAxis, OnePick, Pick, Picks, step};
+pub use pick::{Ellipsis, NewAxis, OnePick, Index, Picks, step};
 
 use crate::autograd::Leaf;
 use crate::base::{BaseBinding, BaseId};
@@ -413,13 +413,13 @@ impl Tensor {
 }
 
 /// An axis counted from the end if negative.
-pub(crate) fn axis_of(axis: isize, rank: usize) -> std::result::Result<usize, ir::Problem> {
+pub(crate) fn axis_of(axis: isize, rank: usize) -> std::result::Result<usize, ir::InferError> {
     let i = if axis < 0 { axis + rank as isize } else { axis };
-    usize::try_from(i).ok().filter(|&i| i < rank).ok_or(ir::Problem::Axis { axis: axis as i64, rank })
+    usize::try_from(i).ok().filter(|&i| i < rank).ok_or(ir::InferError::Axis { axis: axis as i64, rank })
 }
 
 /// An `ir` error about operands.
-pub(crate) fn misfit(op: &str, operands: &[&Type], problem: ir::Problem) -> ir::Error {
+pub(crate) fn misfit(op: &str, operands: &[&Type], problem: ir::InferError) -> ir::Error {
     ir::Error::Type(Box::new(ir::TypeError {
         op: op.to_string(),
         operands: operands.iter().map(|t| (*t).clone()).collect(),

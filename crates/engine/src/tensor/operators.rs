@@ -5,12 +5,12 @@
 
 use super::Tensor;
 use super::arith::{binary, divide, modulo, operate, unary, with_number};
-use crate::operand::{Number, OperandRef, Term};
+use crate::operand::{Number, OperandRef, TensorOrScalar};
 use ir::{Binary, Loc, Unary};
 use std::ops;
 
 /// `x op y` for an op that has no rule of its own.
-fn apply(x: &Tensor, y: &impl Term, op: Binary, at: Loc) -> Tensor {
+fn apply(x: &Tensor, y: &impl TensorOrScalar, op: Binary, at: Loc) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => binary(x, y, op, at),
         OperandRef::Number(n) => with_number(x, n, at, |b, x, n| operate(b, op, x, n)),
@@ -22,14 +22,14 @@ fn reversed(n: Number, x: &Tensor, op: Binary, at: Loc) -> Tensor {
     with_number(x, n, at, |b, x, n| operate(b, op, n, x))
 }
 
-fn quotient(x: &Tensor, y: &impl Term, at: Loc) -> Tensor {
+fn quotient(x: &Tensor, y: &impl TensorOrScalar, at: Loc) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => divide(x, y, at),
         OperandRef::Number(n) => with_number(x, n, at, super::arith::quotient),
     }
 }
 
-fn remainder(x: &Tensor, y: &impl Term, at: Loc) -> Tensor {
+fn remainder(x: &Tensor, y: &impl TensorOrScalar, at: Loc) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => super::arith::aligned(x, y, at, modulo),
         OperandRef::Number(n) => with_number(x, n, at, modulo),

@@ -3,7 +3,7 @@
 use super::{Tensor, axis_of, misfit};
 use crate::record::{Record, one, record};
 use ir::ops::{ReduceKind, Sort, TopK};
-use ir::{DType, Loc, Problem, Value, Values};
+use ir::{DType, Loc, InferError, Value, Values};
 
 fn sorted(b: &mut dyn Record, x: Value, axis: isize, descending: bool) -> ir::Result<(Value, Value, usize)> {
     let ty = b.ty(x);
@@ -50,7 +50,7 @@ impl Tensor {
             let a = axis_of(axis, ty.rank()).map_err(|p| misfit("topk", &[&ty], p))?;
             if k > ty.shape[a] {
                 let why = format!("{k} of the {} elements of axis {a}", ty.shape[a]);
-                return Err(misfit("topk", &[&ty], Problem::other(why)));
+                return Err(misfit("topk", &[&ty], InferError::other(why)));
             }
             if largest {
                 let outs = b.emit(TopK { k, axis: a }.into(), &[x])?;

@@ -2,12 +2,12 @@
 
 use super::{Tensor, misfit};
 use crate::context;
-use ir::{Loc, Problem};
+use ir::{Loc, InferError};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// What is taken of one axis.
 #[derive(Clone, Debug)]
-pub enum Pick {
+pub enum Index {
     /// One element, counted from the end if negative; the axis disappears.
     At(isize),
     /// A range with a step; ends outside the axis are moved to its ends, as in NumPy.
@@ -36,9 +36,9 @@ pub struct NewAxis;
 pub struct Ellipsis;
 
 /// A range with a step, in [`Tensor::i`]: `step(.., 2)` is NumPy's `::2`, `step(.., -1)` its `::-1`.
-pub fn step(range: impl OnePick, by: isize) -> Pick {
+pub fn step(range: impl OnePick, by: isize) -> Index {
     match range.pick() {
-        Pick::Range { start, end, step } => Pick::Range { start, end, step: step.saturating_mul(by) },
+        Index::Range { start, end, step } => Index::Range { start, end, step: step.saturating_mul(by) },
         other => other,
     }
 }
@@ -50,36 +50,36 @@ pub fn step(range: impl OnePick, by: isize) -> Pick {
 )]
 pub trait OnePick {
     /// What it takes.
-    fn pick(self) -> Pick;
+    fn pick(self) -> Index;
 }
 
-impl OnePick for Pick {
-    fn pick(self) -> Pick {
+impl OnePick for Index {
+    fn pick(self) -> Index {
         self
     }
 }
 
 impl OnePick for RangeFull {
-    fn pick(self) -> Pick {
-        Pick::Range { start: None, end: None, step: 1 }
+    fn pick(self) -> Index {
+        Index::Range { start: None, end: None, step: 1 }
     }
 }
 
 impl OnePick for NewAxis {
-    fn pick(self) -> Pick {
-        Pick::New
+    fn pick(self) -> Index {
+        Index::New
     }
 }
 
 impl OnePick for Ellipsis {
-    fn pick(self) -> Pick {
-        Pick::Rest
+    fn pick(self) -> Index {
+        Index::Rest
     }
 }
 
 impl OnePick for &Tensor {
-    fn pick(self) -> Pick {
-        Pick::Take(self.clone())
+    fn pick(self) -> Index {
+        Index::Take(self.clone())
     }
 }
 
@@ -136,17 +136,17 @@ integers!(isize, usize, i64, i32, u32);
 /// What [`Tensor::i`] takes: one index, range, [`NewAxis`] or [`Ellipsis`], or a tuple of them.
 pub trait Picks {
     /// One for each axis from the first on.
-    fn picks(self) -> Vec<Pick>;
+    fn picks(self) -> Vec<Index>;
 }
 
 impl<P: OnePick> Picks for P {
-    fn picks(self) -> Vec<Pick> {
+    fn picks(self) -> Vec<Index> {
         vec![self.pick()]
     }
 }
 
-impl Picks for &[Pick] {
-    fn picks(self) -> Vec<Pick> {
+impl Picks for &[Index] {
+    fn picks(self) -> Vec<Index> {
         self.to_vec()
     }
 }
@@ -194,19 +194,19 @@ impl Tensor {
             return self.clone();
         }
         let mut picks = picks.picks();
-        let used = picks.iter().filter(|p| !matches!(p, Pick::New | Pick::Rest)).count();
+        let used = picks.iter().filter(|p| !matches!(p, Index::New | Index::Rest)).count();
         let fail = |why: String| {
-            let error = crate::Error::from(misfit("i", &[self.ty()], Problem::other(why)));
+            let error = crate::Error::from(misfit("i", &[self.ty()], InferError::other(why)));
             Tensor::failed(error.at(&at), self.engine())
         };
         if used > self.rank() {
             return fail(format!("{used} indices for {} axes", self.rank()));
         }
-        let whole = || Pick::Range { start: None, end: None, step: 1 };
-        match picks.iter().filter(|p| matches!(p, Pick::Rest)).count() {
+        let whole = || Index::Range { start: None, end: None, step: 1 };
+        match picks.iter().filter(|p| matches!(p, Index::Rest)).count() {
             0 => {}
             1 => {
-                let place = picks.iter().position(|p| matches!(p, Pick::Rest)).expect("there is one");
+                let place = picks.iter().position(|p| matches!(p, Index::Rest)).expect("there is one");
                 picks.splice(place..=place, (0..self.rank() - used).map(|_| whole()));
             }
             _ => return fail("only one Ellipsis can stand for the axes that are left".into()),
@@ -215,13 +215,13 @@ impl Tensor {
         let (mut x, mut axis) = (self.clone(), 0isize);
         for pick in picks {
             match pick {
-                Pick::At(i) => x = x.index(axis, i),
-                Pick::New => {
+                Index::At(i) => x = x.index(axis, i),
+                Index::New => {
                     x = x.unsqueeze(axis);
                     axis += 1;
                 }
-                Pick::Range { start: None, end: None, step: 1 } | Pick::Rest => axis += 1,
-                Pick::Range { start, end, step } => {
+                Index::Range { start: None, end: None, step: 1 } | Index::Rest => axis += 1,
+                Index::Range { start, end, step } => {
                     let n = x.size(axis) as isize;
                     if step == 0 {
                         return fail("a step of 0 goes nowhere".into());
@@ -240,14 +240,14 @@ impl Tensor {
                     }
                     axis += 1;
                 }
-                Pick::Take(index) if index.dtype() == ir::DType::Bool && index.error().is_none() => {
+                Index::Take(index) if index.dtype() == ir::DType::Bool && index.error().is_none() => {
                     return fail(
                         "how many elements a mask takes is known only when it runs; use select, masked_fill or \
                          np::nonzero(&mask, size)"
                             .into(),
                     );
                 }
-                Pick::Take(index) => {
+                Index::Take(index) => {
                     x = x.index_select(axis, &index);
                     axis += 1;
                 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::intern::Ty;
 use crate::plan::Roots;
 use crate::storage::Stored;
-use compiler::Reading;
+use compiler::ReadFuture;
 use ir::{Element, Literal, Loc};
 use std::sync::atomic::Ordering;
 
@@ -63,9 +63,9 @@ impl Tensor {
     }
 
     /// Begins to copy the tensor to the host.
-    fn begin(&self, what: &'static str, at: &Loc) -> Result<(Ty, Reading)> {
+    fn begin(&self, what: &'static str, at: &Loc) -> Result<(Ty, ReadFuture)> {
         let dense = self.realised(what, at)?;
-        let reading = dense.storage.buffer().read_later(0, dense.ty.bytes())?;
+        let reading = dense.storage.buffer().read_async(0, dense.ty.bytes())?;
         Ok((dense.ty, reading))
     }
 

@@ -1,14 +1,14 @@
 //! Reductions.
 
 use super::{Tensor, axis_of, misfit};
-use crate::along::Along;
+use crate::along::ReduceAxes;
 use crate::amp;
 use crate::record::{Record, one};
 use ir::ops::{ReduceKind, StopGradient};
-use ir::{Build, Compare, DType, Loc, Unary, Value};
+use ir::{GraphBuilder, Compare, DType, Loc, Unary, Value};
 
 /// Reduces over axes that may count from the end.
-fn reduce<B: Build + ?Sized>(
+fn reduce<B: GraphBuilder + ?Sized>(
     b: &mut B,
     kind: ReduceKind,
     x: Value,
@@ -89,8 +89,8 @@ impl Tensor {
 
     /// Sums over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn sum_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn sum_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| sum(b, v[0], axes, keep))
     }
@@ -103,8 +103,8 @@ impl Tensor {
 
     /// Means over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn mean_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn mean_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| mean(b, v[0], axes, keep))
     }
@@ -117,8 +117,8 @@ impl Tensor {
 
     /// Largest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn max_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn max_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], axes, keep))
     }
@@ -131,8 +131,8 @@ impl Tensor {
 
     /// Smallest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn min_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn min_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], axes, keep))
     }
@@ -159,24 +159,24 @@ impl Tensor {
 
     /// Sums over axes in a dtype: elements are converted before they are added.
     #[track_caller]
-    pub fn sum_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn sum_in(&self, dtype: DType, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| reduce_as(b, ReduceKind::Sum, v[0], dtype, axes, keep))
     }
 
     /// Means over axes in a float dtype.
     #[track_caller]
-    pub fn mean_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn mean_in(&self, dtype: DType, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, axes, keep))
     }
 
     /// Products over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn prod_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn prod_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
             let dtype = sum_dtype(b.ty(v[0]).dtype);
@@ -196,8 +196,8 @@ impl Tensor {
 
     /// Variances over axes; `correction` is taken from the count that sums of squares are divided by (PyTorch: 1).
     #[track_caller]
-    pub fn var_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn var_axes(&self, axes: impl Into<ReduceAxes>, correction: usize, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| rounded_variance(b, v[0], axes, correction, keep))
     }
@@ -210,8 +210,8 @@ impl Tensor {
 
     /// Standard deviations over axes.
     #[track_caller]
-    pub fn std_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn std_axes(&self, axes: impl Into<ReduceAxes>, correction: usize, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| deviation(b, v[0], axes, correction, keep))
     }
@@ -224,8 +224,8 @@ impl Tensor {
 
     /// `log Σ eˣ` over axes without overflow.
     #[track_caller]
-    pub fn logsumexp(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn logsumexp(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
             let x = amp::wide(b, v[0])?;
@@ -258,16 +258,16 @@ impl Tensor {
 
     /// Whether any element along axes is true.
     #[track_caller]
-    pub fn any_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn any_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Max, axes, keep))
     }
 
     /// Whether all elements along axes are true.
     #[track_caller]
-    pub fn all_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
-        let Along { axes, keep: kept } = axes.into();
+    pub fn all_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
+        let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Min, axes, keep))
     }

@@ -1,19 +1,19 @@
 //! Views, which share their base, and ops that rearrange elements.
 
 use super::{Kind, Tensor, axis_of, misfit, shape_of};
-use crate::along::Along;
+use crate::along::ReduceAxes;
 use crate::context;
 use crate::dims::Dims;
 use crate::error::Error;
 use crate::record::{Record, one, record};
 use crate::view::View;
 use ir::ops::{Broadcast, Permute, Reshape, Slice};
-use ir::{Loc, Op, Problem, Shape, Type, Values};
+use ir::{Loc, Op, InferError, Shape, Type, Values};
 use std::sync::Arc;
 
 impl Tensor {
     /// A view of this tensor, or a copy where strides can't express it.
-    fn viewed(&self, op: Result<Op, Problem>, name: &str, at: &Loc, copy: bool) -> Tensor {
+    fn viewed(&self, op: Result<Op, InferError>, name: &str, at: &Loc, copy: bool) -> Tensor {
         if self.invalid().is_some() {
             return self.clone();
         }
@@ -76,7 +76,7 @@ impl Tensor {
     #[track_caller]
     pub fn permute(&self, perm: impl Dims) -> Tensor {
         let rank = self.rank();
-        let perm: Result<Shape, Problem> = perm.sizes().iter().map(|&a| axis_of(a, rank)).collect();
+        let perm: Result<Shape, InferError> = perm.sizes().iter().map(|&a| axis_of(a, rank)).collect();
         self.viewed(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
     }
 
@@ -120,7 +120,7 @@ impl Tensor {
             let n = self.shape()[a];
             match start.checked_add(length) {
                 Some(end) if end <= n => slice(self.ty(), axis, start as isize, end as isize, 1),
-                _ => Err(Problem::other(format!("{start}..+{length} is outside an axis of {n}"))),
+                _ => Err(InferError::other(format!("{start}..+{length} is outside an axis of {n}"))),
             }
         });
         self.viewed(op, "narrow", &at, false)
@@ -136,7 +136,7 @@ impl Tensor {
             if (0..n).contains(&k) {
                 Ok((a, k))
             } else {
-                Err(Problem::other(format!("index {i} is outside an axis of {n}")))
+                Err(InferError::other(format!("index {i} is outside an axis of {n}")))
             }
         });
         let (a, k) = match found {
@@ -167,7 +167,7 @@ impl Tensor {
             let mut shape = shape_of(self.shape());
             match shape.remove(a) {
                 1 => Ok(Reshape { shape }.into()),
-                n => Err(Problem::other(format!("axis {a} has size {n}, not 1"))),
+                n => Err(InferError::other(format!("axis {a} has size {n}, not 1"))),
             }
         });
         self.viewed(op, "squeeze", &Loc::caller(), false)
@@ -193,7 +193,7 @@ impl Tensor {
 
     /// Reverses axes, as a copy.
     #[track_caller]
-    pub fn flip(&self, axes: impl Into<Along>) -> Tensor {
+    pub fn flip(&self, axes: impl Into<ReduceAxes>) -> Tensor {
         let axes = axes.into();
         one(&Loc::caller(), &[self], |b, v| {
             let axes = super::reduce::resolve(&b.ty(v[0]), "flip", axes.axes.as_deref())?;
@@ -232,15 +232,15 @@ impl Tensor {
     }
 }
 
-fn reshape(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
+fn reshape(ty: &Type, shape: &[isize]) -> Result<Op, InferError> {
     let mut known = 1usize;
     let mut open = None;
     let mut out = Shape::new();
     for (i, &n) in shape.iter().enumerate() {
         match (n, open) {
             (-1, None) => open = Some(i),
-            (-1, Some(_)) => return Err(Problem::other("only one size may be -1")),
-            (n, _) if n < 0 => return Err(Problem::other(format!("size {n} is negative"))),
+            (-1, Some(_)) => return Err(InferError::other("only one size may be -1")),
+            (n, _) if n < 0 => return Err(InferError::other(format!("size {n} is negative"))),
             (n, _) => known = known.saturating_mul(n as usize),
         }
         out.push(n.max(0) as usize);
@@ -248,17 +248,17 @@ fn reshape(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
     if let Some(i) = open {
         if known == 0 || !ty.numel().is_multiple_of(known) {
             let text = format!("{ty} has {} elements, which {shape:?} can't divide", ty.numel());
-            return Err(Problem::other(text));
+            return Err(InferError::other(text));
         }
         out[i] = ty.numel() / known;
     }
     Ok(Reshape { shape: out }.into())
 }
 
-fn expand(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
+fn expand(ty: &Type, shape: &[isize]) -> Result<Op, InferError> {
     let rank = ty.rank();
     if shape.len() < rank {
-        return Err(Problem::other(format!("{ty} has more axes than {shape:?}")));
+        return Err(InferError::other(format!("{ty} has more axes than {shape:?}")));
     }
     let first = shape.len() - rank;
     let mut out = Shape::new();
@@ -268,16 +268,16 @@ fn expand(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
             (-1, Some(n)) => n,
             (n, Some(m)) if n >= 0 && (m == 1 || m == n as usize) => n as usize,
             (n, None) if n >= 0 => n as usize,
-            _ => return Err(Problem::other(format!("{ty} does not expand to {shape:?}"))),
+            _ => return Err(InferError::other(format!("{ty} does not expand to {shape:?}"))),
         });
     }
     Ok(Broadcast { shape: out, dims: (first..shape.len()).collect() }.into())
 }
 
-fn slice(ty: &Type, axis: isize, start: isize, end: isize, step: usize) -> Result<Op, Problem> {
+fn slice(ty: &Type, axis: isize, start: isize, end: isize, step: usize) -> Result<Op, InferError> {
     let a = axis_of(axis, ty.rank())?;
     if step == 0 {
-        return Err(Problem::other("a slice needs a step of at least 1"));
+        return Err(InferError::other("a slice needs a step of at least 1"));
     }
     let n = ty.shape[a] as isize;
     let clip = |i: isize| (if i < 0 { i + n } else { i }).clamp(0, n) as usize;

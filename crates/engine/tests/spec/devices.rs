@@ -69,7 +69,7 @@ fn a_compiled_call_runs_where_its_arguments_are() {
 fn f_graph() -> ir::Graph {
     let mut b = ir::Builder::new();
     let x = b.input(F, &[2]);
-    let y = ir::Build::add(&mut b, x, x).unwrap();
+    let y = ir::GraphBuilder::add(&mut b, x, x).unwrap();
     b.finish(&[y])
 }
 

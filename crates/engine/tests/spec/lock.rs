@@ -34,7 +34,7 @@ impl Backend for Strange {
         self.cpu.target()
     }
 
-    fn claims(&self, _: &ir::ops::Composite, _: &[Type]) -> bool {
+    fn supports_composite(&self, _: &ir::ops::Composite, _: &[Type]) -> bool {
         false
     }
 

@@ -4,7 +4,7 @@
 //! `TENSORLOOM_ROUNDS=100` runs a hundred times the programs, `TENSORLOOM_SEED` other ones.
 
 use super::*;
-use engine::{Error, Pick};
+use engine::{Error, Index};
 use oracle::rng::Rng;
 
 const LEAF: usize = 3;
@@ -53,7 +53,7 @@ enum Look {
     Squeeze(isize),
     Reshape(Vec<isize>),
     View(Vec<isize>),
-    Pick(Vec<Pick>),
+    Pick(Vec<Index>),
     Copy,
 }
 
@@ -215,16 +215,16 @@ impl Seen {
         Some((seen, None))
     }
 
-    fn picked(&self, picks: &[Pick]) -> (Seen, Option<Vec<usize>>) {
+    fn picked(&self, picks: &[Index]) -> (Seen, Option<Vec<usize>>) {
         let (mut seen, mut axis, mut copy) = (self.clone(), 0, None::<Vec<usize>>);
         for pick in picks {
             match pick {
-                Pick::At(i) => seen = seen.look(&Look::Index(axis, *i)).unwrap().0,
-                Pick::New => {
+                Index::At(i) => seen = seen.look(&Look::Index(axis, *i)).unwrap().0,
+                Index::New => {
                     seen = seen.look(&Look::Unsqueeze(axis)).unwrap().0;
                     axis += 1;
                 }
-                Pick::Range { start, end, step } => {
+                Index::Range { start, end, step } => {
                     // Python's slice.indices.
                     let n = seen.shape[axis as usize] as isize;
                     let (low, high) = if *step > 0 { (0, n) } else { (-1, n - 1) };
@@ -254,7 +254,7 @@ impl Seen {
                     }
                     axis += 1;
                 }
-                Pick::Rest | Pick::Take(_) => unreachable!("programs have none"),
+                Index::Rest | Index::Take(_) => unreachable!("programs have none"),
             }
         }
         (seen, copy)
@@ -458,20 +458,20 @@ impl Draw<'_> {
         to
     }
 
-    fn picks(&mut self, s: &[usize]) -> Vec<Pick> {
+    fn picks(&mut self, s: &[usize]) -> Vec<Index> {
         let mut picks = Vec::new();
         for &n in &s[..self.rng.below(s.len() + 1)] {
             let end = |rng: &mut Rng| rng.chance(0.6).then(|| rng.range(-(n as i64) - 1, n as i64 + 2) as isize);
             picks.push(match self.rng.below(5) {
-                0 | 1 if n > 0 => Pick::At(self.rng.below(n) as isize),
-                2 => Pick::Range { start: None, end: None, step: 1 },
+                0 | 1 if n > 0 => Index::At(self.rng.below(n) as isize),
+                2 => Index::Range { start: None, end: None, step: 1 },
                 _ => {
                     let (start, end) = (end(self.rng), end(self.rng));
-                    Pick::Range { start, end, step: *self.rng.pick(&[1, 1, 2, 3, -1, -2]) }
+                    Index::Range { start, end, step: *self.rng.pick(&[1, 1, 2, 3, -1, -2]) }
                 }
             });
             if s.len() < 4 && self.rng.chance(0.15) {
-                picks.push(Pick::New);
+                picks.push(Index::New);
             }
         }
         picks
@@ -557,7 +557,7 @@ impl Program {
         if each {
             let last = program.model.names.len() - 1;
             for (k, i) in indices(&program.model.names[last].shape.clone()).into_iter().take(24).enumerate() {
-                program.push(Step::Look(last, Look::Pick(i.into_iter().map(|i| Pick::At(i as isize)).collect())));
+                program.push(Step::Look(last, Look::Pick(i.into_iter().map(|i| Index::At(i as isize)).collect())));
                 let (to, n) = (program.model.names.len() - 1, Operand::Number(1.0 + k as f64));
                 program.push(Step::Write(to, Op::Add, n));
             }

@@ -5,7 +5,7 @@ use crate::device::{Device, run, same_bits};
 use crate::report::Report;
 use compiler::Options;
 use ir::composites::attention::{Attention, attention, attention_backward};
-use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, interp};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, interp};
 use oracle::Rng;
 
 /// How many cases.
@@ -38,7 +38,7 @@ pub(crate) fn attentions(device: Device, slice: Slice, report: &mut Report) {
 }
 
 fn agrees(device: &Device, case: &Case) -> Result<(), String> {
-    let inlined = Options { claims: false, ..Options::default() };
+    let inlined = Options { fuse_composites: false, ..Options::default() };
     let want = match case.large {
         true => run(&*device.cpu, &case.graph, &case.inputs, &inlined)?,
         false => interp::run(&case.graph, &case.inputs).map_err(|e| e.to_string())?,

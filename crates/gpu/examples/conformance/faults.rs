@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
 use gpu::cuda::Cuda;
-use ir::{Build, Builder, DType, Graph, Literal, Type};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type};
 use oracle::{Fill, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {

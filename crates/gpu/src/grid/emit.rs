@@ -7,7 +7,7 @@ use super::shape::Shape;
 use super::sync::{Pending, Touch, touches};
 use super::turns::Turn;
 use super::{Access, Carried, Count, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
-use compiler::loops::facts::Facts;
+use compiler::loops::facts::IndexAnalysis;
 use compiler::loops::range::Range;
 use compiler::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, Compare, DType, Scalar};
@@ -20,7 +20,7 @@ pub(super) type Copies = SmallVec<[Reg; 1]>;
 type Share = (Option<Var>, Count);
 
 pub(super) struct Emit<'e, 'a> {
-    pub(super) facts: &'e Facts<'a>,
+    pub(super) facts: &'e IndexAnalysis<'a>,
     limits: &'e Limits,
     shape: Shape<'a>,
     /// Whether threads of a team may wait for each other.
@@ -53,7 +53,7 @@ pub(super) struct Emit<'e, 'a> {
 }
 
 impl<'e, 'a> Emit<'e, 'a> {
-    pub(super) fn new(facts: &'e Facts<'a>, limits: &'e Limits, shape: Shape<'a>, waits: bool) -> Emit<'e, 'a> {
+    pub(super) fn new(facts: &'e IndexAnalysis<'a>, limits: &'e Limits, shape: Shape<'a>, waits: bool) -> Emit<'e, 'a> {
         let k = facts.kernel;
         let none = Reg(0);
         Emit {
@@ -365,7 +365,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 if let Extent::Bounded { buf, .. } = &l.extent {
                     let class = self.facts.classes[buf.0 as usize];
                     if self.facts.written(*buf) {
-                        self.touch(&[Touch { class, write: false, who: super::sync::Who::All }]);
+                        self.touch(&[Touch { class, write: false, who: super::sync::LaneAccess::All }]);
                     }
                 }
                 let start = self.pending.clone();

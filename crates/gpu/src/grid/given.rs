@@ -1,14 +1,14 @@
 //! What a program says of a launch.
 
 use super::places::{aligned, shared};
-use super::{Buf, Given};
+use super::{Buf, LaunchInfo};
 use compiler::loops::{Kernel, Mode};
 use compiler::program::{KernelArg, Program};
 
 /// What a program says of one of its kernel steps, in every iteration of the loops around it. Inputs, outputs, constants and the
 /// arena start at multiples of `base` bytes.
-pub fn given(program: &Program, kernel: &Kernel, args: &[KernelArg], base: usize) -> Given {
-    let mut given = Given::default();
+pub fn given(program: &Program, kernel: &Kernel, args: &[KernelArg], base: usize) -> LaunchInfo {
+    let mut given = LaunchInfo::default();
     for (i, (b, a)) in kernel.buffers.iter().zip(args).enumerate() {
         let (align, scratch) = match a {
             KernelArg::Place(p) => (aligned(program, p, base), 0),

@@ -2,9 +2,9 @@
 
 use super::emit::Emit;
 use super::shape::choose;
-use super::{Given, Kernel, Limits, Space, Stmt};
+use super::{LaunchInfo, Kernel, Limits, Space, Stmt};
 use compiler::loops;
-use compiler::loops::facts::Facts;
+use compiler::loops::facts::IndexAnalysis;
 use ir::DType;
 
 /// Why a kernel has no grid.
@@ -25,13 +25,13 @@ pub enum LowerError {
 /// has as many lanes as its vector loops can use: one for a row without any, a part of a subgroup for short rows, a
 /// subgroup for many longer ones, a block for long ones. A row that is one vector loop which carries nothing is cut into pieces, so
 /// that few long rows keep the whole device busy.
-pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &Given) -> Result<Kernel, LowerError> {
+pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &LaunchInfo) -> Result<Kernel, LowerError> {
     let name = || kernel.name.clone();
     loops::verify(kernel).map_err(|error| LowerError::Invalid { kernel: name(), error })?;
     if kernel.sizes as usize != given.sizes.len() {
         return Err(LowerError::Sizes { kernel: name(), expected: kernel.sizes as usize, found: given.sizes.len() });
     }
-    let facts = Facts::new(kernel, given);
+    let facts = IndexAnalysis::new(kernel, given);
     let mut grid = Emit::new(&facts, limits, choose(&facts, limits, true), true).run();
     if !waits(&grid.body) {
         // Teams that never wait may be of any size; but one of a single lane may only be a team that never waits because of that.

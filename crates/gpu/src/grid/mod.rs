@@ -41,12 +41,12 @@ mod sync;
 mod turns;
 mod verify;
 
-pub use compiler::loops::facts::Given;
+pub use compiler::loops::facts::LaunchInfo;
 pub use eval::{EvalError, Launch, View, eval};
 pub use given::given;
 pub use limits::Limits;
 pub use lower::{LowerError, lower};
-pub use stays::{Stays, stays};
+pub use stays::{RedundantStores, stays};
 pub use verify::{GridError, verify};
 
 pub use compiler::loops::{Buf, Reg, Size};

@@ -1,13 +1,13 @@
 //! What can be said of places before a program runs: how addresses are aligned, which buffers of a kernel are one memory.
 
-use compiler::program::{BufferId, Class, Place, Program, Slot};
+use compiler::program::{BufferId, BufferKind, BufferSlice, Program, BufferRef};
 
 /// A number of bytes that the address of a place is always a multiple of; arenas and bound buffers start at multiples of `base`.
-pub(crate) fn aligned(program: &Program, place: &Place, base: usize) -> usize {
+pub(crate) fn aligned(program: &Program, place: &BufferSlice, base: usize) -> usize {
     let mut n = base;
     for b in place.buffers() {
         let buffer = &program.buffers[b.0 as usize];
-        if matches!(buffer.class, Class::Activation) {
+        if matches!(buffer.class, BufferKind::Activation) {
             n = gcd(n, buffer.offset);
         }
     }
@@ -24,19 +24,19 @@ fn gcd(mut a: usize, mut b: usize) -> usize {
 
 /// Whether two places of one step may be the same memory. What a kernel reads and what it writes is then the same element for
 /// element: the compiler lets a result take an operand's place under no other condition.
-pub(crate) fn shared(program: &Program, a: &Place, b: &Place) -> bool {
+pub(crate) fn shared(program: &Program, a: &BufferSlice, b: &BufferSlice) -> bool {
     // Each loop whose number of iterations decides which buffer a place means.
     let mut levels: Vec<usize> = [a, b]
         .iter()
         .filter_map(|p| match p.slot {
-            Slot::Fixed(_) => None,
-            Slot::Alternating(level, ..) => Some(level),
+            BufferRef::Fixed(_) => None,
+            BufferRef::DoubleBuffered(level, ..) => Some(level),
         })
         .collect();
     levels.dedup();
-    let of = |p: &Place, odd: u32| match p.slot {
-        Slot::Fixed(b) => b,
-        Slot::Alternating(level, even_buffer, odd_buffer) => {
+    let of = |p: &BufferSlice, odd: u32| match p.slot {
+        BufferRef::Fixed(b) => b,
+        BufferRef::DoubleBuffered(level, even_buffer, odd_buffer) => {
             let at = levels.iter().position(|l| *l == level).unwrap_or(0);
             if odd >> at & 1 == 1 { odd_buffer } else { even_buffer }
         }
@@ -50,10 +50,10 @@ fn overlap(program: &Program, a: BufferId, b: BufferId) -> bool {
     }
     let (x, y) = (&program.buffers[a.0 as usize], &program.buffers[b.0 as usize]);
     match (&x.class, &y.class) {
-        (Class::Activation, Class::Activation) => {
+        (BufferKind::Activation, BufferKind::Activation) => {
             x.offset < y.offset + y.ty.bytes() && y.offset < x.offset + x.ty.bytes()
         }
-        (Class::Input(i), Class::Output(o)) | (Class::Output(o), Class::Input(i)) => {
+        (BufferKind::Input(i), BufferKind::Output(o)) | (BufferKind::Output(o), BufferKind::Input(i)) => {
             program.donated.contains(&(*i, *o))
         }
         _ => false,
@@ -70,14 +70,14 @@ mod tests {
 
     fn program() -> Program {
         let ty = Type::new(DType::F32, &[16]);
-        let buffer = |class: Class, offset| Buffer { ty: ty.clone(), class, offset, live: None };
+        let buffer = |class: BufferKind, offset| Buffer { ty: ty.clone(), class, offset, live: None };
         let buffers = vec![
-            buffer(Class::Input(0), 0),
-            buffer(Class::Output(0), 0),
-            buffer(Class::Output(1), 0),
-            buffer(Class::Activation, 0),
-            buffer(Class::Activation, 64),
-            buffer(Class::Activation, 64),
+            buffer(BufferKind::Input(0), 0),
+            buffer(BufferKind::Output(0), 0),
+            buffer(BufferKind::Output(1), 0),
+            buffer(BufferKind::Activation, 0),
+            buffer(BufferKind::Activation, 64),
+            buffer(BufferKind::Activation, 64),
         ];
         let parts = Parts {
             buffers,
@@ -91,14 +91,14 @@ mod tests {
         UncheckedProgram::new(parts).verify().unwrap()
     }
 
-    fn fixed(b: u32) -> Place {
-        Place::of(BufferId(b))
+    fn fixed(b: u32) -> BufferSlice {
+        BufferSlice::of(BufferId(b))
     }
 
     #[test]
     fn memory_that_is_shared() {
         let p = program();
-        let alternating = |a, b| Place { slot: Slot::Alternating(0, BufferId(a), BufferId(b)), ..fixed(a) };
+        let alternating = |a, b| BufferSlice { slot: BufferRef::DoubleBuffered(0, BufferId(a), BufferId(b)), ..fixed(a) };
         for (a, b, want) in [
             (fixed(0), fixed(1), false),
             (fixed(0), fixed(2), true),
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn alignment_of_addresses() {
         let p = program();
-        let at = |b, offset, strides| Place { offset, strides, ..fixed(b) };
+        let at = |b, offset, strides| BufferSlice { offset, strides, ..fixed(b) };
         assert_eq!(aligned(&p, &fixed(0), 256), 256);
         assert_eq!(aligned(&p, &fixed(3), 256), 256);
         assert_eq!(aligned(&p, &fixed(4), 256), 64);

@@ -5,7 +5,7 @@
 //! order. Without subgroups the tree runs in shared memory.
 
 use super::emit::Emit;
-use super::sync::{Touch, Who};
+use super::sync::{Touch, LaneAccess};
 use super::{Buf, Index, Stmt};
 use compiler::loops::{self, Reg, Size};
 use ir::{Binary, Compare, DType, Scalar};
@@ -57,7 +57,7 @@ impl Emit<'_, '_> {
 
     fn touch_arrays(&mut self, arrays: &[(Buf, DType)], write: bool) {
         let touches: Vec<Touch> =
-            arrays.iter().map(|&(b, _)| Touch { class: self.class_of(b), write, who: Who::All }).collect();
+            arrays.iter().map(|&(b, _)| Touch { class: self.class_of(b), write, who: LaneAccess::All }).collect();
         self.touch(&touches);
     }
 

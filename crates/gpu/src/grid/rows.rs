@@ -8,7 +8,7 @@ use super::emit::{Copies, Emit};
 use super::shape::Shape;
 use super::turns::{ELEMENTS, Turn};
 use super::{Kernel, Space, Stmt};
-use compiler::loops::facts::{Facts, Linear, Root};
+use compiler::loops::facts::{IndexAnalysis, Linear, Root};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
 
@@ -48,7 +48,7 @@ impl Held {
         self.at.and_then(|(.., mask)| mask)
     }
 
-    fn element(&self, facts: &Facts<'_>, buf: Buf, index: &loops::Index) -> Option<Element> {
+    fn element(&self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index) -> Option<Element> {
         let (var, length, turn, mask) = self.at?;
         let mut rest = facts.index_form(index)?;
         let stride = rest.terms.remove(&Root::Var(var)).unwrap_or(0);
@@ -59,19 +59,19 @@ impl Held {
     }
 
     /// The registers of an element that was loaded before.
-    pub(super) fn find(&self, facts: &Facts<'_>, buf: Buf, index: &loops::Index, copies: usize) -> Option<Copies> {
+    pub(super) fn find(&self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index, copies: usize) -> Option<Copies> {
         let e = self.element(facts, buf, index)?;
         self.known.iter().find(|(k, regs)| *k == e && regs.len() == copies).map(|(_, regs)| regs.clone())
     }
 
-    pub(super) fn keep(&mut self, facts: &Facts<'_>, buf: Buf, index: &loops::Index, regs: &Copies) {
+    pub(super) fn keep(&mut self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index, regs: &Copies) {
         if let Some(e) = self.element(facts, buf, index) {
             self.known.push((e, regs.clone()));
         }
     }
 
     /// A store makes what is held of its memory old, but for other turns' elements.
-    pub(super) fn stored(&mut self, facts: &Facts<'_>, buf: Buf, index: &loops::Index) {
+    pub(super) fn stored(&mut self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index) {
         let class = facts.classes[buf.0 as usize];
         let own = self.element(facts, buf, index);
         self.known.retain(|(k, _)| {

@@ -1,7 +1,7 @@
 //! How a kernel is spread over blocks, teams and lanes.
 
 use super::{Count, Limits};
-use compiler::loops::facts::{Facts, Linear, Root, Site};
+use compiler::loops::facts::{IndexAnalysis, Linear, Root, Site};
 use compiler::loops::{Atom, Buf, Extent, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
 
@@ -48,7 +48,7 @@ const NEIGHBOURS: i64 = 4;
 const FEW_ROWS: i64 = 8;
 
 /// Chooses. `waits` says whether the threads of a team wait for each other.
-pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Shape<'a> {
+pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &Limits, waits: bool) -> Shape<'a> {
     let (chain, before, row) = chain(facts, limits);
     let rows = chain.iter().fold(1i64, |n, &(_, s)| n.saturating_mul(facts.size(s).max(0)));
     let vectors = vectors(row);
@@ -124,7 +124,7 @@ fn held_by_block(shape: &Shape<'_>, longest: i64, limits: &Limits) -> bool {
 }
 
 /// Bytes of scratch that a row has.
-fn scratch_bytes(facts: &Facts<'_>, word: usize) -> usize {
+fn scratch_bytes(facts: &IndexAnalysis<'_>, word: usize) -> usize {
     let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
         Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size().max(word)),
         Mode::Scratch(n) => n.saturating_mul(b.dtype.size().max(word)),
@@ -146,7 +146,7 @@ fn teams(rows: i64, lanes: u32, group: u32, limits: &Limits) -> u32 {
 type Chain<'a> = (Vec<(Var, Size)>, Vec<&'a Stmt>, &'a [Stmt]);
 
 /// The loops from the outside in that hold nothing but each other and whose iterations are independent.
-fn chain<'a>(facts: &Facts<'a>, limits: &Limits) -> Chain<'a> {
+fn chain<'a>(facts: &IndexAnalysis<'a>, limits: &Limits) -> Chain<'a> {
     let (mut loops, mut before, mut row) = (Vec::new(), Vec::new(), &facts.kernel.body[..]);
     let mut rows = 1i64;
     while let Some((Stmt::Loop(l), rest)) = row.split_last() {
@@ -174,7 +174,7 @@ fn chain<'a>(facts: &Facts<'a>, limits: &Limits) -> Chain<'a> {
 }
 
 /// Whether no iteration of a loop touches what another one writes.
-fn independent(facts: &Facts<'_>, l: &Loop) -> bool {
+fn independent(facts: &IndexAnalysis<'_>, l: &Loop) -> bool {
     let within = |s: &&Site| s.loops.contains(&l.var);
     facts.sites.iter().filter(within).filter(|s| s.store).all(|store| {
         if facts.is_scratch(store.buf) {
@@ -190,13 +190,13 @@ fn independent(facts: &Facts<'_>, l: &Loop) -> bool {
     })
 }
 
-pub(super) fn same_size(facts: &Facts<'_>, a: Buf, b: Buf) -> bool {
+pub(super) fn same_size(facts: &IndexAnalysis<'_>, a: Buf, b: Buf) -> bool {
     let size = |b: Buf| facts.kernel.buffers[b.0 as usize].dtype.size();
     size(a) == size(b)
 }
 
 /// Whether a store goes to another element in each iteration of a loop and those inside of it.
-fn injective(facts: &Facts<'_>, l: &Loop, store: &Site, form: &Linear) -> bool {
+fn injective(facts: &IndexAnalysis<'_>, l: &Loop, store: &Site, form: &Linear) -> bool {
     let from = store.loops.iter().position(|v| *v == l.var).unwrap_or(0);
     let inner = &store.loops[from..];
     let known = |r: &Root| match r {
@@ -225,7 +225,7 @@ fn injective(facts: &Facts<'_>, l: &Loop, store: &Site, form: &Linear) -> bool {
 }
 
 /// Whether each iteration writes all of a scratch buffer that it reads, before it does.
-fn private(facts: &Facts<'_>, l: &Loop, buf: Buf) -> bool {
+fn private(facts: &IndexAnalysis<'_>, l: &Loop, buf: Buf) -> bool {
     let mut sites: Vec<&Site> = facts.sites.iter().filter(|s| s.buf == buf && s.loops.contains(&l.var)).collect();
     sites.sort_by(|a, b| a.path.cmp(&b.path));
     let row = |s: &Site| {
@@ -264,7 +264,7 @@ fn has_bounded(body: &[Stmt]) -> bool {
 }
 
 /// A row that is one vector loop which carries nothing may be cut anywhere.
-fn chunkable(facts: &Facts<'_>, shape: &Shape<'_>) -> Option<(Var, Size)> {
+fn chunkable(facts: &IndexAnalysis<'_>, shape: &Shape<'_>) -> Option<(Var, Size)> {
     let (Stmt::Loop(l), rest) = shape.row.split_last()? else { return None };
     let Extent::Exact(n) = l.extent else { return None };
     let lets = shape.before.iter().copied().chain(rest).all(|s| match s {
@@ -289,7 +289,7 @@ struct Crossing {
 }
 
 /// The one with the most accesses, if there is any.
-fn crossing(facts: &Facts<'_>, shape: &Shape<'_>, along: Var) -> Option<Crossing> {
+fn crossing(facts: &IndexAnalysis<'_>, shape: &Shape<'_>, along: Var) -> Option<Crossing> {
     let stride = |s: &Site, r: Root| s.form.as_ref().and_then(|f| f.terms.get(&r)).map_or(0, |n| n.unsigned_abs());
     let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let jumps = |s: &&Site| s.loops.contains(&along) && stride(s, Root::Var(along)) > 1;
@@ -334,7 +334,7 @@ fn quotient(shape: &Shape<'_>, s: &Stmt, v: Var, most: i64) -> Option<(Root, i64
 
 /// A block as a tile: lanes along the vector loop, teams along what its memory lies along.
 fn tile<'a>(
-    facts: &Facts<'a>,
+    facts: &IndexAnalysis<'a>,
     limits: &Limits,
     mut shape: Shape<'a>,
     crossing: Crossing,
@@ -365,7 +365,7 @@ fn tile<'a>(
 }
 
 /// Elements that one access of a lane may span in a vector loop.
-fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
+fn width(facts: &IndexAnalysis<'_>, limits: &Limits, l: &Loop) -> usize {
     /// Beyond this the code grows and no access gets wider.
     const MOST: usize = 8;
     let Some(n) = facts.vars[l.var.0 as usize].trips else { return 1 };
@@ -383,7 +383,7 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
 }
 
 /// Elements that a lane must store at a time in a vector loop so that these are whole words.
-fn words(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
+fn words(facts: &IndexAnalysis<'_>, limits: &Limits, l: &Loop) -> usize {
     let along = |s: &&Site| s.form.as_ref().is_some_and(|f| f.terms.contains_key(&Root::Var(l.var)));
     let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     // Memory that is shared by a block has a word for each element.
@@ -392,7 +392,7 @@ fn words(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
 }
 
 /// Whether every access in a vector loop may span so many elements; loads may jump if that is asked for.
-fn spans(facts: &Facts<'_>, l: &Loop, width: usize, jumping: bool) -> bool {
+fn spans(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, jumping: bool) -> bool {
     let Some(n) = facts.vars[l.var.0 as usize].trips else { return false };
     let inside = |s: &&Site| s.loops.contains(&l.var);
     let along = |s: &Site| s.form.as_ref().and_then(|f| f.terms.get(&Root::Var(l.var))).copied().unwrap_or(0);

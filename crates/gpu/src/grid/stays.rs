@@ -3,12 +3,12 @@
 //! Where a result is written over an operand, `r[i] = m ? x : a[i]` is a store of x where m is true: a cache that gets one more row
 //! is not read and written as a whole.
 
-use super::Given;
-use compiler::loops::facts::Facts;
+use super::LaunchInfo;
+use compiler::loops::facts::IndexAnalysis;
 use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Mode, Op, Reg, Stmt};
 
 /// A kernel that leaves what stays alone.
-pub struct Stays {
+pub struct RedundantStores {
     /// Right where results hold what their operands held.
     pub kernel: Kernel,
     /// Those operands and results.
@@ -16,11 +16,11 @@ pub struct Stays {
 }
 
 /// The kernel without stores of what is there already, if it has any.
-pub fn stays(kernel: &Kernel, given: &Given) -> Option<Stays> {
+pub fn stays(kernel: &Kernel, given: &LaunchInfo) -> Option<RedundantStores> {
     if given.aliases.is_empty() {
         return None;
     }
-    let facts = Facts::new(kernel, given);
+    let facts = IndexAnalysis::new(kernel, given);
     let mut defined: Vec<Option<Op>> = vec![None; kernel.regs.len()];
     lets(&kernel.body, &mut |dst, op| defined[dst.0 as usize] = Some(op.clone()));
     let of = |r: Reg| defined.get(r.0 as usize).and_then(Option::as_ref);
@@ -52,7 +52,7 @@ pub fn stays(kernel: &Kernel, given: &Given) -> Option<Stays> {
             break;
         }
     }
-    Some(Stays { kernel: changed, over })
+    Some(RedundantStores { kernel: changed, over })
 }
 
 fn lets(body: &[Stmt], f: &mut dyn FnMut(Reg, &Op)) {
@@ -156,8 +156,8 @@ mod tests {
         (b.finish(), a, out)
     }
 
-    fn over(aliases: &[(Buf, Buf)]) -> Given {
-        Given { aliases: aliases.to_vec(), ..Given::default() }
+    fn over(aliases: &[(Buf, Buf)]) -> LaunchInfo {
+        LaunchInfo { aliases: aliases.to_vec(), ..LaunchInfo::default() }
     }
 
     fn loads(k: &Kernel, of: Buf) -> usize {

@@ -4,7 +4,7 @@
 //! since the last barrier; before anything that doesn't go with that stands a barrier.
 
 use super::shape::same_size;
-use compiler::loops::facts::{Facts, Linear, Root};
+use compiler::loops::facts::{IndexAnalysis, Linear, Root};
 use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
 
 /// What a team does to memory.
@@ -13,12 +13,12 @@ pub(super) struct Touch {
     /// Which memory; what may be one has one number.
     pub(super) class: usize,
     pub(super) write: bool,
-    pub(super) who: Who,
+    pub(super) who: LaneAccess,
 }
 
 /// Which lane touches which element.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Who {
+pub(super) enum LaneAccess {
     /// Any lane, any element.
     All,
     /// Lane 0.
@@ -40,19 +40,19 @@ pub(super) struct Own {
 impl Touch {
     fn clashes(&self, other: &Touch) -> bool {
         let same_thread = match (&self.who, &other.who) {
-            (Who::Leader, Who::Leader) => true,
-            (Who::Lane(a), Who::Lane(b)) => a == b,
+            (LaneAccess::Leader, LaneAccess::Leader) => true,
+            (LaneAccess::Lane(a), LaneAccess::Lane(b)) => a == b,
             _ => false,
         };
         self.class == other.class && (self.write || other.write) && !same_thread
     }
 
     /// What it is to later iterations of a loop, or to a team's next row: elements that depend on the iteration may be any.
-    fn seen_later(mut self, facts: &Facts<'_>, of: Option<Var>) -> Touch {
-        if let Who::Lane(own) = &self.who
+    fn seen_later(mut self, facts: &IndexAnalysis<'_>, of: Option<Var>) -> Touch {
+        if let LaneAccess::Lane(own) = &self.who
             && own.rest.terms.keys().any(|r| of.is_none_or(|v| facts.inside(*r, v)))
         {
-            self.who = Who::All;
+            self.who = LaneAccess::All;
         }
         self
     }
@@ -82,7 +82,7 @@ impl Pending {
     }
 
     /// This, and what the end of a loop's body leaves to its next iteration.
-    pub(super) fn with_back_edge(&self, end: &Pending, facts: &Facts<'_>, of: Option<Var>) -> Pending {
+    pub(super) fn with_back_edge(&self, end: &Pending, facts: &IndexAnalysis<'_>, of: Option<Var>) -> Pending {
         let mut all = self.clone();
         for t in &end.0 {
             let t = t.clone().seen_later(facts, of);
@@ -100,14 +100,14 @@ impl Pending {
 }
 
 /// What one statement outside of loops, or a whole vector loop, touches.
-pub(super) fn touches(facts: &Facts<'_>, s: &Stmt, width: usize) -> Vec<Touch> {
+pub(super) fn touches(facts: &IndexAnalysis<'_>, s: &Stmt, width: usize) -> Vec<Touch> {
     let mut out = Vec::new();
-    let read = |buf: Buf| Touch { class: facts.classes[buf.0 as usize], write: false, who: Who::All };
+    let read = |buf: Buf| Touch { class: facts.classes[buf.0 as usize], write: false, who: LaneAccess::All };
     match s {
         Stmt::Let { op: Op::Load { buf, .. }, .. } => out.push(read(*buf)),
         Stmt::Let { .. } => {}
         Stmt::Store { buf, .. } => {
-            out.push(Touch { class: facts.classes[buf.0 as usize], write: true, who: Who::Leader });
+            out.push(Touch { class: facts.classes[buf.0 as usize], write: true, who: LaneAccess::Leader });
         }
         Stmt::Loop(l) => {
             if let Extent::Bounded { buf, .. } = &l.extent {
@@ -120,7 +120,7 @@ pub(super) fn touches(facts: &Facts<'_>, s: &Stmt, width: usize) -> Vec<Touch> {
     out
 }
 
-fn in_vector(facts: &Facts<'_>, l: &Loop, width: usize, out: &mut Vec<Touch>) {
+fn in_vector(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, out: &mut Vec<Touch>) {
     for site in facts.sites.iter().filter(|s| s.loops.contains(&l.var)) {
         let class = facts.classes[site.buf.0 as usize];
         let one_size = facts
@@ -138,7 +138,7 @@ fn in_vector(facts: &Facts<'_>, l: &Loop, width: usize, out: &mut Vec<Touch>) {
             let bytes = facts.kernel.buffers[site.buf.0 as usize].dtype.size();
             steady.then_some(Own { stride, rest, bytes, trips })
         });
-        let touch = Touch { class, write: site.store, who: own.map_or(Who::All, Who::Lane) };
+        let touch = Touch { class, write: site.store, who: own.map_or(LaneAccess::All, LaneAccess::Lane) };
         if !out.contains(&touch) {
             out.push(touch);
         }

@@ -4,7 +4,7 @@
 use super::emit::{Copies, Emit};
 use super::rows::At;
 use super::{Carried, Loop, Stmt};
-use compiler::loops::facts::Facts;
+use compiler::loops::facts::IndexAnalysis;
 use compiler::loops::{self, Atom, Extent, Op, Reg, Size};
 use ir::{Binary, DType};
 use smallvec::smallvec;
@@ -22,7 +22,7 @@ pub(super) struct Turn {
 }
 
 /// How many of a loop's first statements may come before those of earlier turns: loads and what they need, nothing that is carried.
-fn loading(facts: &Facts<'_>, l: &loops::Loop, ordered: bool) -> usize {
+fn loading(facts: &IndexAnalysis<'_>, l: &loops::Loop, ordered: bool) -> usize {
     let mut carried: Vec<Reg> = l.carried.iter().map(|c| c.phi).collect();
     let stored = |buf: &loops::Buf| facts.written(*buf);
     let (mut upto, mut known) = (0, 0);

@@ -3,12 +3,12 @@
 use super::parts::affine;
 use super::scatter::{Sources, scatter_from};
 use super::sort::Lines;
-use super::{Means, Mem, Parts};
+use super::{DeviceCaps, OpValue, Parts};
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{PutAlong, Scatter, ScatterKind, SliceDims, TakeAlong};
 use ir::{Compare, DType, Scalar, Type};
 
-pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &Means) -> Option<()> {
+pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let [x, ids] = args else { return None };
     let size = x.shape[op.axis];
     let zero = Scalar::zero(x.dtype);
@@ -16,8 +16,8 @@ pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &Mea
     // Numbers that are too large for a place wrap to ones that are no place.
     let wide = if means.limits.wide_ints { DType::I64 } else { DType::I32 };
     parts.rows("take_along", ids.numel(), |w, flat| {
-        let (from, places) = (w.read(Mem::Arg(0), x.dtype), w.read(Mem::Arg(1), ids.dtype));
-        let to = w.write(Mem::Out(0), x.dtype);
+        let (from, places) = (w.read(OpValue::Arg(0), x.dtype), w.read(OpValue::Arg(1), ids.dtype));
+        let to = w.write(OpValue::Out(0), x.dtype);
         let at = w.coordinates(flat, &[ids.numel() / (ids.shape[op.axis] * inner).max(1), ids.shape[op.axis], inner]);
         let id = w.load(places, flat);
         let id = w.to(wide, id);
@@ -31,7 +31,7 @@ pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &Mea
     Some(())
 }
 
-pub(super) fn put(parts: &mut Parts, op: &PutAlong, args: &[Type], means: &Means) -> Option<()> {
+pub(super) fn put(parts: &mut Parts, op: &PutAlong, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let [x, ids] = args else { return None };
     let mut out = x.clone();
     out.shape[op.axis] = op.size;
@@ -39,6 +39,6 @@ pub(super) fn put(parts: &mut Parts, op: &PutAlong, args: &[Type], means: &Means
     vectors.shape.push(1);
     let dims = SliceDims::along_axis(x.rank(), op.axis);
     let as_scatter = Scatter { kind: ScatterKind::Add, dims, mode: ScatterMode::Drop };
-    let from = Sources { table: None, ids: Mem::Arg(1), news: Mem::Arg(0) };
+    let from = Sources { table: None, ids: OpValue::Arg(1), news: OpValue::Arg(0) };
     scatter_from(parts, &as_scatter, &[out, vectors, x.clone()], from, means)
 }

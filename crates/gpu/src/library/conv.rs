@@ -4,7 +4,7 @@
 use super::cumulative::carry;
 use super::parts::affine;
 use super::window::{Element, Walk, empty, load, source, strides};
-use super::{Means, Mem, Parts};
+use super::{DeviceCaps, OpValue, Parts};
 use compiler::program::Matmul;
 use ir::ops::Conv;
 use ir::{Binary, DType, Scalar, Type};
@@ -29,7 +29,7 @@ struct Sizes<'a> {
     places: usize,
 }
 
-pub(super) fn conv(parts: &mut Parts, op: &Conv, args: &[Type], out: &Type, means: &Means) -> Option<()> {
+pub(super) fn conv(parts: &mut Parts, op: &Conv, args: &[Type], out: &Type, means: &DeviceCaps) -> Option<()> {
     let (x, k) = (&args[0], &args[1]);
     empty(&[&x.shape, &k.shape, &out.shape])?;
     let groups = op.groups * op.batch_groups;
@@ -72,8 +72,8 @@ impl Sizes<'_> {
     fn direct(&self, parts: &mut Parts) {
         let (op, d) = (self.op, self.x.dtype);
         parts.rows("convolve", self.out.numel(), |w, flat| {
-            let (x, k) = (w.read(Mem::Arg(0), d), w.read(Mem::Arg(1), d));
-            let to = w.write(Mem::Out(0), op.out);
+            let (x, k) = (w.read(OpValue::Arg(0), d), w.read(OpValue::Arg(1), d));
+            let to = w.write(OpValue::Out(0), op.out);
             let at = w.coordinates(flat, &self.out.shape);
             let (group, _) = w.split(at[1], self.out.shape[1] / op.groups);
             let (batch_group, _) = w.split(at[1], self.out.shape[1] / op.batch_groups);
@@ -102,7 +102,7 @@ impl Sizes<'_> {
     }
 
     /// The windows of some images as `[image, feature and place in the window, place]`, or folded with images after the features.
-    fn unfold(&self, parts: &mut Parts, to: Mem, group: usize, (first, rows): (usize, usize), folded: bool) {
+    fn unfold(&self, parts: &mut Parts, to: OpValue, group: usize, (first, rows): (usize, usize), folded: bool) {
         let (op, d) = (self.op, self.x.dtype);
         let depth = self.ins * self.window;
         let mut shape = if folded { vec![depth, rows] } else { vec![rows, depth] };
@@ -112,7 +112,7 @@ impl Sizes<'_> {
         // Either the features or the images of a group begin further on.
         let (feature, image) = if op.groups > 1 { (group * self.ins, 0) } else { (0, group * self.rows) };
         parts.rows("windows of images", numel, |w, flat| {
-            let (x, to) = (w.read(Mem::Arg(0), d), w.write(to, d));
+            let (x, to) = (w.read(OpValue::Arg(0), d), w.write(to, d));
             let at = w.coordinates(flat, &shape);
             let (inside, row) = if folded { (at[0], at[1]) } else { (at[1], at[0]) };
             let (c, within) = w.split(inside, self.window);
@@ -139,13 +139,13 @@ impl Sizes<'_> {
     fn multiply(
         &self,
         parts: &mut Parts,
-        (windows, result): (Mem, Option<Mem>),
+        (windows, result): (OpValue, Option<OpValue>),
         group: usize,
         (first, rows): (usize, usize),
     ) {
         let op = self.op;
         let (depth, places, features) = (self.ins * self.window, self.places, self.out.shape[1]);
-        let weights = (Mem::Arg(1), (group * self.outs * depth * self.x.dtype.size()) as i64);
+        let weights = (OpValue::Arg(1), (group * self.outs * depth * self.x.dtype.size()) as i64);
         let shape = |batch: usize, n: usize, b: isize, c: [isize; 3]| Matmul {
             dtype: self.x.dtype,
             acc: op.acc,
@@ -162,14 +162,14 @@ impl Sizes<'_> {
         match result {
             None => {
                 let c = [(features * places) as isize, places as isize, 1];
-                let to = (Mem::Out(0), (start * op.out.size()) as i64);
+                let to = (OpValue::Out(0), (start * op.out.size()) as i64);
                 parts.product(shape(rows, places, (depth * places) as isize, c), [weights, (windows, 0), to]);
             }
             Some(result) => {
                 let n = rows * places;
                 parts.product(shape(1, n, 0, [0, n as isize, 1]), [weights, (windows, 0), (result, 0)]);
                 parts.rows("images one by one", self.outs * n, |w, flat| {
-                    let (from, to) = (w.read(result, op.out), w.change(Mem::Out(0), op.out));
+                    let (from, to) = (w.read(result, op.out), w.change(OpValue::Out(0), op.out));
                     // In the order of the result.
                     let at = w.coordinates(flat, &[rows, self.outs, places]);
                     let v = w.load(from, affine(&[(at[1], n as i64), (at[0], places as i64), (at[2], 1)], 0));

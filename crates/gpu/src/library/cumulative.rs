@@ -4,7 +4,7 @@
 
 use super::parts::affine;
 use super::sort::Lines;
-use super::{Means, Mem, Parts, Writer};
+use super::{DeviceCaps, OpValue, Parts, Writer};
 use compiler::loops::{Carried, Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -14,7 +14,7 @@ const BLOCK: usize = 32;
 /// Lines that keep a device busy, each with a thread of its own.
 const MANY: usize = 1 << 14;
 
-pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &Means) -> Option<()> {
+pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &DeviceCaps) -> Option<()> {
     let lines = Lines::of(&x.shape, op.axis);
     if x.numel() == 0 {
         return Some(());
@@ -23,13 +23,13 @@ pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &M
     // Products of floats are not reassociated: a part's may overflow where the whole doesn't.
     let whole = x.dtype.is_float() && op.kind == ReduceKind::Prod;
     let run = Run { kind: op.kind, acc, reverse: op.reverse, whole };
-    run.over(parts, (Mem::Arg(0), x.dtype), (Mem::Out(0), x.dtype), lines);
+    run.over(parts, (OpValue::Arg(0), x.dtype), (OpValue::Out(0), x.dtype), lines);
     Some(())
 }
 
 /// What sums and products are kept in: rounded once where the device can. None for products that only f64 keeps from overflowing on the
 /// way to a small one.
-pub(super) fn accumulator(d: DType, f: Binary, means: &Means) -> Option<DType> {
+pub(super) fn accumulator(d: DType, f: Binary, means: &DeviceCaps) -> Option<DType> {
     match (f, means.limits.doubles) {
         (Binary::Add | Binary::Mul, true) if d.is_float() => Some(DType::F64),
         (Binary::Mul, false) if d.is_float() => None,
@@ -64,7 +64,7 @@ impl Run {
         }
     }
 
-    fn over(&self, parts: &mut Parts, from: (Mem, DType), to: (Mem, DType), lines: Lines) {
+    fn over(&self, parts: &mut Parts, from: (OpValue, DType), to: (OpValue, DType), lines: Lines) {
         let n = lines.length;
         if self.whole || n <= 4 * BLOCK || lines.count >= MANY {
             return self.serial(parts, from, to, lines);
@@ -79,7 +79,7 @@ impl Run {
     }
 
     /// A thread for each line, block by block.
-    fn serial(&self, parts: &mut Parts, from: (Mem, DType), to: (Mem, DType), lines: Lines) {
+    fn serial(&self, parts: &mut Parts, from: (OpValue, DType), to: (OpValue, DType), lines: Lines) {
         let n = lines.length;
         parts.rows(self.kind.name(), lines.count, |w, line| {
             let (x, y) = (w.read(from.0, from.1), w.write(to.0, to.1));
@@ -109,7 +109,7 @@ impl Run {
     }
 
     /// A thread for each block: its total, or with what stands before each block its running values.
-    fn blocks(&self, parts: &mut Parts, from: (Mem, DType), to: (Mem, DType), before: Option<Mem>, lines: Lines) {
+    fn blocks(&self, parts: &mut Parts, from: (OpValue, DType), to: (OpValue, DType), before: Option<OpValue>, lines: Lines) {
         let (n, blocks) = (lines.length, lines.length.div_ceil(BLOCK));
         let name = format!("{} of blocks", self.kind.name());
         parts.rows(&name, lines.count * blocks, |w, number| {

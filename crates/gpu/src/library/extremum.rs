@@ -5,7 +5,7 @@
 use super::cumulative::carry;
 use super::parts::affine;
 use super::sort::Lines;
-use super::{Means, Mem, Parts, Writer};
+use super::{DeviceCaps, OpValue, Parts, Writer};
 use compiler::loops::{Reg, Var};
 use ir::ops::ArgReduce;
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -13,7 +13,7 @@ use ir::{Binary, Compare, DType, Scalar, Type};
 /// Elements of a piece at least.
 const LEAST: usize = 256;
 
-pub(super) fn arg_reduce(parts: &mut Parts, op: &ArgReduce, x: &Type, means: &Means) -> Option<()> {
+pub(super) fn arg_reduce(parts: &mut Parts, op: &ArgReduce, x: &Type, means: &DeviceCaps) -> Option<()> {
     if x.numel() == 0 {
         return Some(());
     }
@@ -22,10 +22,10 @@ pub(super) fn arg_reduce(parts: &mut Parts, op: &ArgReduce, x: &Type, means: &Me
     // Enough lanes for the whole device, as far as there is enough for each.
     let lanes = if lines.stride == 1 { lines.count.saturating_mul(32) } else { lines.count };
     let pieces = (means.limits.busy as usize / lanes.max(1)).min(lines.length / LEAST).max(1);
-    let from = Found { value: (Mem::Arg(0), x.dtype), at: None };
+    let from = Found { value: (OpValue::Arg(0), x.dtype), at: None };
     let key = key(x.dtype);
     let Some(each) = (pieces > 1).then(|| lines.length.div_ceil(pieces)) else {
-        own.run(parts, from, lines.length, 1, None, Mem::Out(0));
+        own.run(parts, from, lines.length, 1, None, OpValue::Out(0));
         return Some(());
     };
     let pieces = lines.length.div_ceil(each);
@@ -34,7 +34,7 @@ pub(super) fn arg_reduce(parts: &mut Parts, op: &ArgReduce, x: &Type, means: &Me
     own.run(parts, from, each, pieces, Some(values), places);
     let few = Lines { length: pieces, ..lines };
     let from = Found { value: (values, key), at: Some(places) };
-    Search { lines: few, ..own }.run(parts, from, pieces, 1, None, Mem::Out(0));
+    Search { lines: few, ..own }.run(parts, from, pieces, 1, None, OpValue::Out(0));
     Some(())
 }
 
@@ -50,8 +50,8 @@ fn key(d: DType) -> DType {
 /// Values, and where each was found if that isn't where it lies.
 #[derive(Clone, Copy)]
 struct Found {
-    value: (Mem, DType),
-    at: Option<Mem>,
+    value: (OpValue, DType),
+    at: Option<OpValue>,
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ struct Search {
 
 impl Search {
     /// The extremum of each piece of each line: its place, and its value if that is asked for.
-    fn run(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<Mem>, place: Mem) {
+    fn run(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<OpValue>, place: OpValue) {
         match self.lines.stride {
             1 => self.teams(parts, from, each, pieces, value, place),
             _ => self.lanes(parts, from, each, pieces, value, place),
@@ -80,7 +80,7 @@ impl Search {
     }
 
     /// A team for each piece of a line.
-    fn teams(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<Mem>, place: Mem) {
+    fn teams(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<OpValue>, place: OpValue) {
         let (n, d, key) = (self.lines.length, from.value.1, key(from.value.1));
         let even = each * pieces == n;
         parts.rows(self.name(), self.lines.count * pieces, |w, row| {
@@ -136,7 +136,7 @@ impl Search {
     }
 
     /// A lane for each piece of a line, neighbours side by side.
-    fn lanes(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<Mem>, place: Mem) {
+    fn lanes(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<OpValue>, place: OpValue) {
         let (n, d, key, inner) = (self.lines.length, from.value.1, key(from.value.1), self.lines.stride);
         let even = each * pieces == n;
         let outer = self.lines.count / inner;

@@ -14,11 +14,11 @@ mod scatter;
 mod sort;
 mod window;
 
-pub(crate) use parts::{Mem, Parts, Writer};
+pub(crate) use parts::{OpValue, Parts, Writer};
 
 use crate::grid::Limits;
 use compiler::UncheckedProgram;
-use compiler::program::{Buffer, BufferId, Class, LoopStep, Place, Program, Step, Trip};
+use compiler::program::{Buffer, BufferId, BufferKind, LoopStep, BufferSlice, Program, Step, TripCount};
 use ir::{DType, Op, Type};
 use smallvec::SmallVec;
 
@@ -27,7 +27,7 @@ const ALIGN: usize = 256;
 
 /// What a device can do, as far as library ops ask.
 #[derive(Clone, Copy, Debug)]
-pub struct Means {
+pub struct DeviceCaps {
     /// What its kernels may be.
     pub limits: Limits,
     /// Types of its matrix products.
@@ -37,12 +37,12 @@ pub struct Means {
 }
 
 /// Whether an op becomes kernels and products.
-pub fn takes(op: &Op, args: &[Type], means: &Means) -> bool {
+pub fn takes(op: &Op, args: &[Type], means: &DeviceCaps) -> bool {
     parts(op, args, means).is_some()
 }
 
 /// What an op becomes; none if it is left to the host.
-fn parts(op: &Op, args: &[Type], means: &Means) -> Option<Parts> {
+fn parts(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<Parts> {
     let lacks = |d: DType| match d {
         DType::F64 => !means.limits.doubles,
         DType::I64 | DType::U64 => !means.limits.wide_ints,
@@ -79,7 +79,7 @@ fn parts(op: &Op, args: &[Type], means: &Means) -> Option<Parts> {
 
 /// The program with library ops that the device takes as kernels and products. `keep` says which ops the device has something
 /// better for.
-pub fn expand(program: Program, means: &Means, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
+pub fn expand(program: Program, means: &DeviceCaps, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
     let mut program = program.into_parts();
     let mut expander =
         Expander { means, keep, base: program.arena.next_multiple_of(ALIGN), most: 0, buffers: Vec::new() };
@@ -107,7 +107,7 @@ pub fn expand(program: Program, means: &Means, keep: &dyn Fn(&Op, &[Type]) -> bo
 }
 
 struct Expander<'a> {
-    means: &'a Means,
+    means: &'a DeviceCaps,
     keep: &'a dyn Fn(&Op, &[Type]) -> bool,
     /// Where temporary values begin in the arena: each op has all of that to itself, since steps follow each other.
     base: usize,
@@ -135,7 +135,7 @@ impl Expander<'_> {
             Step::Loop(l) => {
                 let LoopStep { level, trip, reverse, body, after } = *l;
                 let trip = match trip {
-                    Trip::While { test, flag } => Trip::While { test: self.steps(test), flag },
+                    TripCount::While { test, flag } => TripCount::While { test: self.steps(test), flag },
                     other => other,
                 };
                 out.push(Step::Loop(Box::new(LoopStep { level, trip, reverse, body: self.steps(body), after })));
@@ -149,21 +149,21 @@ impl Expander<'_> {
     }
 
     /// Gives the parts of an op their memory.
-    fn place(&mut self, parts: Parts, args: &[(Place, Type)], outs: &[(Place, Type)], out: &mut Vec<Step>) {
+    fn place(&mut self, parts: Parts, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)], out: &mut Vec<Step>) {
         let mut at = self.base;
         let mut temps = Vec::with_capacity(parts.temps.len());
         for ty in &parts.temps {
             let offset = at;
             at = (at + ty.bytes()).next_multiple_of(ALIGN);
             temps.push(BufferId(self.buffers.len() as u32));
-            self.buffers.push(Buffer { ty: ty.clone(), class: Class::Activation, offset, live: None });
+            self.buffers.push(Buffer { ty: ty.clone(), class: BufferKind::Activation, offset, live: None });
         }
         self.most = self.most.max(at - self.base);
-        let place = |m: Mem| match m {
-            Mem::Arg(i) => args[i].0.clone(),
-            Mem::Out(i) => outs[i].0.clone(),
-            Mem::Temp(i) => {
-                Place { slot: compiler::program::Slot::Fixed(temps[i]), offset: 0, strides: SmallVec::new() }
+        let place = |m: OpValue| match m {
+            OpValue::Arg(i) => args[i].0.clone(),
+            OpValue::Out(i) => outs[i].0.clone(),
+            OpValue::Temp(i) => {
+                BufferSlice { slot: compiler::program::BufferRef::Fixed(temps[i]), offset: 0, strides: SmallVec::new() }
             }
         };
         parts.steps(&place, out);

@@ -1,14 +1,14 @@
 //! What a library op becomes, and how its kernels are written.
 
 use compiler::loops::{Atom, Buf, Builder, Carried, Extent, Index, Kernel, Loop, LoopKind, Mode, Reg, Size, Stmt, Var};
-use compiler::program::{Factor, KernelArg, Matmul, Place, Step};
+use compiler::program::{MatmulOperand, KernelArg, Matmul, BufferSlice, Step};
 use ir::{Binary, Compare, DType, Scalar, Type};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A value of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mem {
+pub(crate) enum OpValue {
     /// The n-th operand.
     Arg(usize),
     /// The n-th result.
@@ -19,7 +19,7 @@ pub(crate) enum Mem {
 
 #[derive(Clone, Copy)]
 enum Given {
-    Mem(Mem),
+    Mem(OpValue),
     /// Bytes of scratch.
     Scratch(usize),
 }
@@ -27,9 +27,9 @@ enum Given {
 enum Part {
     Kernel(Kernel, Vec<Given>),
     /// A product, its operands and its result: values and bytes from their beginning.
-    Product(Box<Matmul>, [(Mem, i64); 3]),
+    Product(Box<Matmul>, [(OpValue, i64); 3]),
     /// A copy of so many bytes.
-    Copy(Mem, Mem, usize),
+    Copy(OpValue, OpValue, usize),
 }
 
 /// Kernels and products, one after another, and the temporary values between them.
@@ -41,16 +41,16 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// A new temporary value.
-    pub(super) fn temp(&mut self, dtype: DType, elements: usize) -> Mem {
+    pub(super) fn temp(&mut self, dtype: DType, elements: usize) -> OpValue {
         self.temps.push(Type::new(dtype, &[elements]));
-        Mem::Temp(self.temps.len() - 1)
+        OpValue::Temp(self.temps.len() - 1)
     }
 
-    pub(super) fn product(&mut self, shape: Matmul, places: [(Mem, i64); 3]) {
+    pub(super) fn product(&mut self, shape: Matmul, places: [(OpValue, i64); 3]) {
         self.all.push(Part::Product(Box::new(shape), places));
     }
 
-    pub(super) fn copy(&mut self, from: Mem, to: Mem, bytes: usize) {
+    pub(super) fn copy(&mut self, from: OpValue, to: OpValue, bytes: usize) {
         self.all.push(Part::Copy(from, to, bytes));
     }
 
@@ -72,8 +72,8 @@ impl Parts {
     }
 
     /// The steps of a program, with `place` for where values are.
-    pub(super) fn steps(self, place: &dyn Fn(Mem) -> Place, out: &mut Vec<Step>) {
-        let at = |(m, bytes): (Mem, i64)| {
+    pub(super) fn steps(self, place: &dyn Fn(OpValue) -> BufferSlice, out: &mut Vec<Step>) {
+        let at = |(m, bytes): (OpValue, i64)| {
             let mut p = place(m);
             p.offset += bytes;
             p
@@ -90,8 +90,8 @@ impl Parts {
                 }
                 Part::Product(shape, [a, b, c]) => Step::Matmul {
                     shape,
-                    a: Factor::Memory(at(a)),
-                    b: Factor::Memory(at(b)),
+                    a: MatmulOperand::Memory(at(a)),
+                    b: MatmulOperand::Memory(at(b)),
                     c: Some(at(c)),
                     epilogue: None,
                 },
@@ -126,15 +126,15 @@ impl Writer {
         self.b.buffer(dtype, mode)
     }
 
-    pub(super) fn read(&mut self, m: Mem, dtype: DType) -> Buf {
+    pub(super) fn read(&mut self, m: OpValue, dtype: DType) -> Buf {
         self.memory(dtype, Mode::Read, Given::Mem(m))
     }
 
-    pub(super) fn write(&mut self, m: Mem, dtype: DType) -> Buf {
+    pub(super) fn write(&mut self, m: OpValue, dtype: DType) -> Buf {
         self.memory(dtype, Mode::Write, Given::Mem(m))
     }
 
-    pub(super) fn change(&mut self, m: Mem, dtype: DType) -> Buf {
+    pub(super) fn change(&mut self, m: OpValue, dtype: DType) -> Buf {
         self.memory(dtype, Mode::ReadWrite, Given::Mem(m))
     }
 

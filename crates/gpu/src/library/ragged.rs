@@ -3,12 +3,12 @@
 
 use super::cumulative::{carry, carry_bounded};
 use super::parts::affine;
-use super::{Means, Mem, Parts, Writer};
+use super::{DeviceCaps, OpValue, Parts, Writer};
 use compiler::loops::{Extent, Reg, Size};
 use ir::ops::{RaggedDot, RaggedMode};
 use ir::{Binary, Compare, DType, Scalar, Type};
 
-pub(super) fn ragged_dot(parts: &mut Parts, op: &RaggedDot, args: &[Type], means: &Means) -> Option<()> {
+pub(super) fn ragged_dot(parts: &mut Parts, op: &RaggedDot, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let [a, b, offsets] = args else { return None };
     if op.acc == DType::F64 && !means.limits.doubles {
         return None;
@@ -49,9 +49,9 @@ struct Sizes<'a> {
 
 impl Sizes<'_> {
     /// Where groups begin and how long they are: offsets that rise, from some row to some row.
-    fn places(&self, parts: &mut Parts, d: DType, starts: Mem, counts: Mem) {
+    fn places(&self, parts: &mut Parts, d: DType, starts: OpValue, counts: OpValue) {
         parts.rows("where groups are", self.batch, |w, batch| {
-            let from = w.read(Mem::Arg(2), d);
+            let from = w.read(OpValue::Arg(2), d);
             let (starts, counts) = (w.write(starts, DType::I32), w.write(counts, DType::I32));
             let batch = w.var_value(batch);
             let (bounds, most) = (self.groups as i64 + 1, self.rows as i64);
@@ -80,12 +80,12 @@ impl Sizes<'_> {
     }
 
     /// Each row by its group's matrix; rows of no group are 0.
-    fn by_rows(&self, parts: &mut Parts, starts: Mem, counts: Mem) {
+    fn by_rows(&self, parts: &mut Parts, starts: OpValue, counts: OpValue) {
         let (m, k, n, groups) = (self.rows as i64, self.inner as i64, self.width as i64, self.groups as i64);
         parts.rows("ragged_dot", self.batch * self.rows, |w, number| {
-            let (a, b) = (w.read(Mem::Arg(0), self.from), w.read(Mem::Arg(1), self.from));
+            let (a, b) = (w.read(OpValue::Arg(0), self.from), w.read(OpValue::Arg(1), self.from));
             let (starts, counts) = (w.read(starts, DType::I32), w.read(counts, DType::I32));
-            let out = w.write(Mem::Out(0), self.op.out);
+            let out = w.write(OpValue::Out(0), self.op.out);
             let number = w.var_value(number);
             let (batch, row) = w.split(number, m as usize);
             let none = w.int(DType::I32, -1);
@@ -125,12 +125,12 @@ impl Sizes<'_> {
     }
 
     /// Each group's sum over its rows.
-    fn by_groups(&self, parts: &mut Parts, starts: Mem, counts: Mem) {
+    fn by_groups(&self, parts: &mut Parts, starts: OpValue, counts: OpValue) {
         let (rows, m, n) = (self.rows as i64, self.inner as i64, self.width as i64);
         parts.rows("ragged_dot", self.batch * self.groups * self.inner, |w, number| {
-            let (a, b) = (w.read(Mem::Arg(0), self.from), w.read(Mem::Arg(1), self.from));
+            let (a, b) = (w.read(OpValue::Arg(0), self.from), w.read(OpValue::Arg(1), self.from));
             let (starts, counts) = (w.read(starts, DType::I32), w.read(counts, DType::I32));
-            let out = w.write(Mem::Out(0), self.op.out);
+            let out = w.write(OpValue::Out(0), self.op.out);
             let number = w.var_value(number);
             let (place, column) = w.split(number, m as usize);
             let (batch, _) = w.split(place, self.groups);

@@ -7,7 +7,7 @@ use super::cumulative::{accumulator, carry, carry_bounded};
 use super::parts::affine;
 use super::sort::{Lines, order};
 use super::window::strides;
-use super::{Means, Mem, Parts, Writer};
+use super::{DeviceCaps, OpValue, Parts, Writer};
 use compiler::loops::{Extent, Reg, Size};
 use ir::ops::Scatter;
 use ir::ops::scatter::ScatterMode;
@@ -16,9 +16,9 @@ use ir::{Binary, Compare, DType, Scalar, Type};
 /// Where a scatter's operands are; without a table it begins with zeros, and sums are rounded once.
 #[derive(Clone, Copy)]
 pub(super) struct Sources {
-    pub(super) table: Option<Mem>,
-    pub(super) ids: Mem,
-    pub(super) news: Mem,
+    pub(super) table: Option<OpValue>,
+    pub(super) ids: OpValue,
+    pub(super) news: OpValue,
 }
 
 struct Sizes<'a> {
@@ -39,12 +39,12 @@ struct Sizes<'a> {
     updates: Vec<i64>,
 }
 
-pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &Means) -> Option<()> {
-    let from = Sources { table: Some(Mem::Arg(0)), ids: Mem::Arg(1), news: Mem::Arg(2) };
+pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &DeviceCaps) -> Option<()> {
+    let from = Sources { table: Some(OpValue::Arg(0)), ids: OpValue::Arg(1), news: OpValue::Arg(2) };
     scatter_from(parts, op, args, from, means)
 }
 
-pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from: Sources, means: &Means) -> Option<()> {
+pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from: Sources, means: &DeviceCaps) -> Option<()> {
     let [operand, indices, updates] = args else { return None };
     // Numbers from 2³¹ on would be negative places.
     let ids = match indices.dtype {
@@ -61,7 +61,7 @@ pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from:
         _ => operand.dtype,
     };
     match from.table {
-        Some(table) => parts.copy(table, Mem::Out(0), operand.bytes()),
+        Some(table) => parts.copy(table, OpValue::Out(0), operand.bytes()),
         None => zeros(parts, operand),
     }
     if updates.numel() == 0 {
@@ -106,7 +106,7 @@ pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from:
 /// A result of zeros.
 fn zeros(parts: &mut Parts, ty: &Type) {
     parts.rows("zeros", ty.numel(), |w, flat| {
-        let to = w.write(Mem::Out(0), ty.dtype);
+        let to = w.write(OpValue::Out(0), ty.dtype);
         let zero = w.constant(Scalar::zero(ty.dtype));
         w.store(to, flat, zero);
     });
@@ -148,7 +148,7 @@ impl Sizes<'_> {
     }
 
     /// Where each slice, or each element, goes; -1 for those that go nowhere.
-    fn targets(&self, parts: &mut Parts, to: Mem, entries: usize, disjoint: bool, updates: &Type, wide: DType) {
+    fn targets(&self, parts: &mut Parts, to: OpValue, entries: usize, disjoint: bool, updates: &Type, wide: DType) {
         parts.rows("where updates go", entries, |w, flat| {
             let ids = w.read(self.from.ids, self.indices.dtype);
             let to = w.write(to, DType::I32);
@@ -178,7 +178,7 @@ impl Sizes<'_> {
     }
 
     /// For each entry in order: how many go where it goes, if it is the first of them, else 0.
-    fn counts(&self, parts: &mut Parts, targets: Mem, order: Mem, entries: usize) -> Mem {
+    fn counts(&self, parts: &mut Parts, targets: OpValue, order: OpValue, entries: usize) -> OpValue {
         let counts = parts.temp(DType::I32, entries);
         parts.rows("how many go there", entries, |w, flat| {
             let (own, order) = (w.read(targets, DType::I32), w.read(order, DType::I32));
@@ -250,8 +250,8 @@ impl Sizes<'_> {
     fn apply(
         &self,
         parts: &mut Parts,
-        targets: Mem,
-        ordered: Option<(Mem, Mem)>,
+        targets: OpValue,
+        ordered: Option<(OpValue, OpValue)>,
         (entries, width): (usize, usize),
         disjoint: bool,
         updates: &Type,
@@ -261,7 +261,7 @@ impl Sizes<'_> {
         parts.rows("apply updates", entries * width, |w, flat| {
             let own = w.read(targets, DType::I32);
             let (table, news) = (self.from.table.map(|m| w.read(m, d)), w.read(self.from.news, d));
-            let to = w.change(Mem::Out(0), d);
+            let to = w.change(OpValue::Out(0), d);
             let lists = ordered.map(|(order, counts)| (w.read(order, DType::I32), w.read(counts, DType::I32)));
             let mut shape = vec![entries];
             if disjoint {

@@ -6,7 +6,7 @@
 //! being anywhere. Chunks are sorted, and finished after each merge, in memory that the threads of a block share.
 
 use super::parts::affine;
-use super::{Means, Mem, Parts, Writer};
+use super::{DeviceCaps, OpValue, Parts, Writer};
 use compiler::loops::{Buf, Extent, LoopKind, Reg, Size};
 use ir::ops::{Sort, TopK};
 use ir::{Binary, Class, Compare, DType, Scalar, Type};
@@ -39,28 +39,28 @@ impl Lines {
     }
 }
 
-pub(super) fn sort(parts: &mut Parts, op: &Sort, args: &[Type], means: &Means) -> Option<()> {
+pub(super) fn sort(parts: &mut Parts, op: &Sort, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let lines = Lines::of(&args[0].shape, op.axis);
     if lines.count * lines.length == 0 {
         return Some(());
     }
-    let keys: Vec<(Mem, DType)> = (0..op.num_keys).map(|i| (Mem::Arg(i), args[i].dtype)).collect();
+    let keys: Vec<(OpValue, DType)> = (0..op.num_keys).map(|i| (OpValue::Arg(i), args[i].dtype)).collect();
     let order = order(parts, &keys, lines, op.descending, means)?;
     for (i, t) in args.iter().enumerate() {
-        fetch(parts, (Mem::Arg(i), Mem::Out(i)), t.dtype, order, lines, lines.length);
+        fetch(parts, (OpValue::Arg(i), OpValue::Out(i)), t.dtype, order, lines, lines.length);
     }
     Some(())
 }
 
-pub(super) fn top_k(parts: &mut Parts, op: &TopK, args: &[Type], means: &Means) -> Option<()> {
+pub(super) fn top_k(parts: &mut Parts, op: &TopK, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let lines = Lines::of(&args[0].shape, op.axis);
     if lines.count * op.k == 0 {
         return Some(());
     }
-    let order = order(parts, &[(Mem::Arg(0), args[0].dtype)], lines, true, means)?;
-    fetch(parts, (Mem::Arg(0), Mem::Out(0)), args[0].dtype, order, lines, op.k);
+    let order = order(parts, &[(OpValue::Arg(0), args[0].dtype)], lines, true, means)?;
+    fetch(parts, (OpValue::Arg(0), OpValue::Out(0)), args[0].dtype, order, lines, op.k);
     parts.rows("places", lines.count, |w, line| {
-        let (from, to) = (w.read(order, DType::I32), w.write(Mem::Out(1), DType::I32));
+        let (from, to) = (w.read(order, DType::I32), w.write(OpValue::Out(1), DType::I32));
         let line = w.var_value(line);
         let start = lines.start(w, line, op.k);
         w.each(LoopKind::Vector, Size::Const(op.k as i64), |b, t| {
@@ -72,7 +72,7 @@ pub(super) fn top_k(parts: &mut Parts, op: &TopK, args: &[Type], means: &Means) 
 }
 
 /// The first `take` elements of each line, in order.
-fn fetch(parts: &mut Parts, (from, to): (Mem, Mem), dtype: DType, order: Mem, lines: Lines, take: usize) {
+fn fetch(parts: &mut Parts, (from, to): (OpValue, OpValue), dtype: DType, order: OpValue, lines: Lines, take: usize) {
     parts.rows("fetch in order", lines.count, |w, line| {
         let (order, x, y) = (w.read(order, DType::I32), w.read(from, dtype), w.write(to, dtype));
         let line = w.var_value(line);
@@ -107,11 +107,11 @@ fn compared(d: DType) -> DType {
 /// The places of each line's elements in order, line by line.
 pub(super) fn order(
     parts: &mut Parts,
-    keys: &[(Mem, DType)],
+    keys: &[(OpValue, DType)],
     lines: Lines,
     descending: bool,
-    means: &Means,
-) -> Option<Mem> {
+    means: &DeviceCaps,
+) -> Option<OpValue> {
     let types: Vec<DType> = keys.iter().map(|(_, d)| compared(*d)).collect();
     let each: usize = types.iter().map(|d| d.size()).sum::<usize>() + 4;
     let chunk = match means.limits.shared * 3 / 4 / each {
@@ -130,7 +130,7 @@ pub(super) fn order(
     if chunk < 64 {
         return None;
     }
-    let kept: Vec<Mem> = types.iter().map(|d| parts.temp(*d, elements)).collect();
+    let kept: Vec<OpValue> = types.iter().map(|d| parts.temp(*d, elements)).collect();
     sort_chunks(parts, keys, &by, lines, chunk, (order, &kept));
     let mut merged = 2 * chunk;
     while merged / 2 < n {
@@ -324,11 +324,11 @@ fn store(w: &mut Writer, buf: Buf, index: compiler::loops::Index, value: Reg, th
 /// Sorts each chunk of each line. Keys are kept where there is memory for them.
 fn sort_chunks(
     parts: &mut Parts,
-    keys: &[(Mem, DType)],
+    keys: &[(OpValue, DType)],
     by: &By<'_>,
     lines: Lines,
     chunk: usize,
-    (order, kept): (Mem, &[Mem]),
+    (order, kept): (OpValue, &[OpValue]),
 ) {
     let rounds = chunk.ilog2();
     parts.rows("sort chunks", lines.count * lines.length.div_ceil(chunk), |w, number| {
@@ -369,8 +369,8 @@ fn compare_distant(
     by: &By<'_>,
     lines: Lines,
     (merged, distance): (usize, usize),
-    order: Mem,
-    kept: &[Mem],
+    order: OpValue,
+    kept: &[OpValue],
 ) {
     let pairs = lines.length.next_power_of_two() / 2;
     parts.rows("compare far elements", lines.count, |w, line| {
@@ -397,7 +397,7 @@ fn compare_distant(
 }
 
 /// Compares elements that are less than a chunk apart, down to neighbours.
-fn finish_chunks(parts: &mut Parts, by: &By<'_>, lines: Lines, chunk: usize, order: Mem, kept: &[Mem]) {
+fn finish_chunks(parts: &mut Parts, by: &By<'_>, lines: Lines, chunk: usize, order: OpValue, kept: &[OpValue]) {
     parts.rows("merge chunks", lines.count * lines.length.div_ceil(chunk), |w, number| {
         let places = w.change(order, DType::I32);
         let keys: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.change(*m, *d)).collect();

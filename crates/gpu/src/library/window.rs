@@ -3,7 +3,7 @@
 
 use super::cumulative::{accumulator, carry};
 use super::parts::affine;
-use super::{Means, Mem, Parts, Writer};
+use super::{DeviceCaps, OpValue, Parts, Writer};
 use compiler::loops::Reg;
 use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -120,12 +120,12 @@ pub(super) fn empty(shapes: &[&[usize]]) -> Option<()> {
     (!shapes.iter().any(|s| s.contains(&0) || s.is_empty())).then_some(())
 }
 
-pub(super) fn reduce(parts: &mut Parts, op: &ReduceWindow, x: &Type, out: &Type, means: &Means) -> Option<()> {
+pub(super) fn reduce(parts: &mut Parts, op: &ReduceWindow, x: &Type, out: &Type, means: &DeviceCaps) -> Option<()> {
     empty(&[&x.shape, &out.shape, &op.window])?;
     let f = op.kind.combine();
     let acc = accumulator(x.dtype, f, means)?;
     parts.rows("reduce windows", out.numel(), |w, flat| {
-        let (from, to) = (w.read(Mem::Arg(0), x.dtype), w.write(Mem::Out(0), x.dtype));
+        let (from, to) = (w.read(OpValue::Arg(0), x.dtype), w.write(OpValue::Out(0), x.dtype));
         let o = w.coordinates(flat, &out.shape);
         let walk = Walk { windows: &op.windows, window: &op.window, base: &x.shape, o: &o };
         let none = w.constant(op.kind.identity(acc));
@@ -175,8 +175,8 @@ pub(super) fn gather(parts: &mut Parts, op: &WindowGather, args: &[Type], out: &
     let (keys, x) = (&args[0], &args[1]);
     empty(&[&keys.shape, &out.shape, &op.window])?;
     parts.rows("take from windows", out.numel(), |w, flat| {
-        let own = w.read(Mem::Arg(0), keys.dtype);
-        let (from, to) = (w.read(Mem::Arg(1), x.dtype), w.write(Mem::Out(0), x.dtype));
+        let own = w.read(OpValue::Arg(0), keys.dtype);
+        let (from, to) = (w.read(OpValue::Arg(1), x.dtype), w.write(OpValue::Out(0), x.dtype));
         let o = w.coordinates(flat, &out.shape);
         let walk = Walk { windows: &op.windows, window: &op.window, base: &keys.shape, o: &o };
         let at = winner(w, own, keys.dtype, op.max, &walk);
@@ -193,7 +193,7 @@ pub(super) fn scatter(parts: &mut Parts, op: &WindowScatter, args: &[Type]) -> O
     empty(&[&keys.shape, &y.shape, &op.window])?;
     let winners = parts.temp(DType::I32, y.numel());
     parts.rows("winners of windows", y.numel(), |w, flat| {
-        let (own, to) = (w.read(Mem::Arg(0), keys.dtype), w.write(winners, DType::I32));
+        let (own, to) = (w.read(OpValue::Arg(0), keys.dtype), w.write(winners, DType::I32));
         let o = w.coordinates(flat, &y.shape);
         let walk = Walk { windows: &op.windows, window: &op.window, base: &keys.shape, o: &o };
         let at = winner(w, own, keys.dtype, op.max, &walk);
@@ -202,8 +202,8 @@ pub(super) fn scatter(parts: &mut Parts, op: &WindowScatter, args: &[Type]) -> O
     // Each element of the base asks the windows that it is in, in their order: those where it is the last element of the window come
     // first.
     parts.rows("add to winners", keys.numel(), |w, flat| {
-        let (won, from) = (w.read(winners, DType::I32), w.read(Mem::Arg(1), y.dtype));
-        let to = w.write(Mem::Out(0), y.dtype);
+        let (won, from) = (w.read(winners, DType::I32), w.read(OpValue::Arg(1), y.dtype));
+        let to = w.write(OpValue::Out(0), y.dtype);
         let p = w.coordinates(flat, &keys.shape);
         let own = w.var_value(flat);
         let own = w.cast(DType::I32, own);

@@ -1,6 +1,6 @@
 //! What programs for WebGPU look like.
 
-use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule, Target};
+use compiler::target::{RecomputePolicy, KernelLimits, SplitReduction, Products, Schedule, Target};
 use ir::DType;
 
 /// Types without an f64 or 64-bit integers: WGSL has neither.
@@ -33,17 +33,17 @@ pub fn target(buffers: usize, binding: usize) -> Target {
             results: buffers,
             binding,
             // Each piece would be a dispatch.
-            cuts: 0,
-            piece: 1 << 16,
+            max_space_splits: 0,
+            min_launch_elements: 1 << 16,
             // A row that the threads of a workgroup can share.
             row_scratch: 8 << 10,
         },
-        keep: Keep { costly: 24, cheap: 64, distant: 6 },
-        partials: Partials {
+        keep: RecomputePolicy { costly: 24, cheap: 64, distant: 6 },
+        partials: SplitReduction {
             least: 1 << 14,
             few: 1 << 10,
             each: 1 << 13,
-            lone: 0,
+            min_parallel_results: 0,
             blocks: 1 << 10,
             block: (1 << 12, 1 << 17),
             stages: 3,

@@ -1,6 +1,6 @@
 //! A device that programs are compiled for and never run on.
 
-use compiler::target::{KernelLimits, Partials, Products, Schedule, Target};
+use compiler::target::{KernelLimits, SplitReduction, Products, Schedule, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Program, Result};
 use ir::Type;
 use ir::ops::Composite;
@@ -24,9 +24,9 @@ impl Device {
         if rng.chance(0.75) {
             let cuts = *rng.pick(&[0, 16]);
             let row_scratch = *rng.pick(&[0, 4 << 10, 128 << 10]);
-            target.kernel = KernelLimits { cuts, row_scratch, ..target.kernel };
+            target.kernel = KernelLimits { max_space_splits: cuts, row_scratch, ..target.kernel };
             if rng.chance(0.5) {
-                target.partials = Partials { least: 16, few: 3, each: 4, lone: 0, blocks: 4, block: (2, 8), stages: 3 };
+                target.partials = SplitReduction { least: 16, few: 3, each: 4, min_parallel_results: 0, blocks: 4, block: (2, 8), stages: 3 };
             }
             target.schedule = Schedule::Grid;
             target.products = Products { prologues: None, epilogues: None, ..target.products };
@@ -44,7 +44,7 @@ impl Backend for Device {
         &self.0
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+    fn supports_composite(&self, _: &Composite, _: &[Type]) -> bool {
         false
     }
 

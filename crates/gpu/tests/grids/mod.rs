@@ -7,9 +7,9 @@ pub(crate) mod lanes;
 pub(crate) mod rows;
 
 use compiler::loops::{self, Extent, Index, Kernel, Mode, Op, Size, Stmt};
-use compiler::program::{Class, KernelArg, Place, Program, Slot, Step, Trip};
+use compiler::program::{BufferKind, KernelArg, BufferSlice, Program, BufferRef, Step, TripCount};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Given, Launch, Limits, View};
+use gpu::grid::{self, LaunchInfo, Launch, Limits, View};
 use ir::{DType, Graph, Scalar, Type};
 use oracle::{Fill, Rng};
 
@@ -18,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) kernel: Kernel,
     pub(crate) args: Vec<Arg>,
     pub(crate) regions: Vec<usize>,
-    pub(crate) given: Given,
+    pub(crate) given: LaunchInfo,
 }
 
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ fn steps(program: &Program, list: &[Step], out: &mut Vec<Case>) {
         match s {
             Step::Kernel { kernel, args, .. } => out.push(case(program, kernel, args)),
             Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip {
                     steps(program, test, out);
                 }
                 steps(program, &l.body, out);
@@ -63,10 +63,10 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
     let mut homes = Vec::new();
     for (i, b) in program.buffers.iter().enumerate() {
         let shared = match &b.class {
-            Class::Activation => Some((0, b.offset)),
-            Class::Output(o) => {
+            BufferKind::Activation => Some((0, b.offset)),
+            BufferKind::Output(o) => {
                 let from = program.donated.iter().find(|(_, to)| to == o).map(|(from, _)| *from);
-                let home = |from: usize| program.buffers.iter().position(|b| b.class == Class::Input(from));
+                let home = |from: usize| program.buffers.iter().position(|b| b.class == BufferKind::Input(from));
                 from.and_then(home).filter(|k| *k < i).map(|k| homes[k])
             }
             _ => None,
@@ -76,9 +76,9 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
             (regions.len() - 1, 0)
         }));
     }
-    let view = |p: &Place| {
+    let view = |p: &BufferSlice| {
         let id = match p.slot {
-            Slot::Fixed(b) | Slot::Alternating(_, b, _) => b.0 as usize,
+            BufferRef::Fixed(b) | BufferRef::DoubleBuffered(_, b, _) => b.0 as usize,
         };
         let (region, at) = homes[id];
         let offset = p.offset.max(0) as usize;
@@ -189,7 +189,7 @@ pub(crate) struct Prepared {
     pub(crate) kernel: Kernel,
     pub(crate) sizes: Vec<i64>,
     pub(crate) limits: Limits,
-    pub(crate) given: Given,
+    pub(crate) given: LaunchInfo,
     pub(crate) regions: Vec<Vec<u8>>,
     pub(crate) views: Vec<View>,
     pub(crate) grid: grid::Kernel,
@@ -212,7 +212,7 @@ pub(crate) fn prepare(case: &Case, limits: Limits, rng: &mut Rng) -> Result<Opti
             regions[v.region][v.offset..v.offset + n * b.dtype.size()].copy_from_slice(data.bytes());
         }
     }
-    let given = Given { sizes: sizes.clone(), ..case.given.clone() };
+    let given = LaunchInfo { sizes: sizes.clone(), ..case.given.clone() };
     let memory = |a: &Arg| match a {
         Arg::Memory(v) => Some(*v),
         Arg::Scratch(_) => None,
@@ -294,7 +294,7 @@ pub(crate) fn is_nan(d: DType, raw: &[u8]) -> bool {
 }
 
 impl Seen {
-    fn add(&mut self, g: &grid::Kernel, given: &Given) {
+    fn add(&mut self, g: &grid::Kernel, given: &LaunchInfo) {
         let text = g.to_string();
         self.kernels += 1;
         self.waiting += (text.contains("barrier") || text.contains("exchange")) as usize;

@@ -4,7 +4,7 @@
 
 use super::{Arg, Case};
 use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Reg, Size, Var};
-use gpu::grid::{Given, View};
+use gpu::grid::{LaunchInfo, View};
 use ir::{Binary, DType};
 use oracle::Rng;
 
@@ -208,6 +208,6 @@ pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
         _ => all.into_iter().for_each(|s| w.b.push(s)),
     }
     let given =
-        Given { aligned: vec![256; args.len()], scratch: vec![length as usize; args.len()], ..Given::default() };
+        LaunchInfo { aligned: vec![256; args.len()], scratch: vec![length as usize; args.len()], ..LaunchInfo::default() };
     Case { kernel: w.b.finish(), args, regions, given }
 }

@@ -10,7 +10,7 @@
 
 use crate::attr::Attr;
 use crate::dtype::DType;
-use crate::error::{Error, Problem, Result, TypeError};
+use crate::error::{Error, InferError, Result, TypeError};
 use crate::graph::{Graph, Loc};
 use crate::ops::{Composite, Derivative, SavedForBackward};
 use crate::scalar::Scalar;
@@ -188,7 +188,7 @@ fn misfit(name: &str, operands: &[&Type], expected: impl Into<String>) -> Error 
     Error::Type(Box::new(TypeError {
         op: name.into(),
         operands: operands.iter().map(|t| (*t).clone()).collect(),
-        problem: Problem::other(expected),
+        problem: InferError::other(expected),
         loc: Loc::Unknown,
     }))
 }

@@ -31,10 +31,10 @@ impl Rules for ArgReduce {
         check_axis(self.axis, x.rank())?;
         let n = x.shape[self.axis];
         if n == 0 {
-            return Err(Problem::other(format!("axis {} of {x} is empty and has no extremum", self.axis)));
+            return Err(InferError::other(format!("axis {} of {x} is empty and has no extremum", self.axis)));
         }
         if !matches!(self.index, DType::I32 | DType::I64) || (n as u64 - 1) > self.index.int_max() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{} can't count axis {} of {x}; indices are i32 or i64",
                 self.index, self.axis
             )));
@@ -48,7 +48,7 @@ impl Rules for ArgReduce {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let wide = ArgReduce { axis: self.axis + 1, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
@@ -57,8 +57,8 @@ impl Rules for ArgReduce {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -112,18 +112,18 @@ impl Collective {
     }
 }
 
-fn scaled(ty: &Type, dim: usize, by: usize) -> std::result::Result<Type, Problem> {
+fn scaled(ty: &Type, dim: usize, by: usize) -> std::result::Result<Type, InferError> {
     check_axis(dim, ty.rank())?;
     let mut shape = ty.shape.clone();
     shape[dim] = shape[dim].checked_mul(by).unwrap_or(usize::MAX);
     Type::checked(ty.dtype, &shape)
 }
 
-fn cut(ty: &Type, dim: usize, by: usize) -> std::result::Result<Type, Problem> {
+fn cut(ty: &Type, dim: usize, by: usize) -> std::result::Result<Type, InferError> {
     check_axis(dim, ty.rank())?;
     let mut shape = ty.shape.clone();
     if shape[dim] % by != 0 {
-        return Err(Problem::other(format!("axis {dim} of {ty} can't be cut into {by} equal parts")));
+        return Err(InferError::other(format!("axis {dim} of {ty} can't be cut into {by} equal parts")));
     }
     shape[dim] /= by;
     Ok(ty.with_shape(&shape))
@@ -166,15 +166,15 @@ impl Rules for Collective {
 
     fn infer(&self, args: &[Type]) -> Infer {
         if self.axes.is_empty() || self.axes.iter().any(|a| a.size == 0) {
-            return Err(Problem::other("names no axis of a mesh, or one without ranks"));
+            return Err(InferError::other("names no axis of a mesh, or one without ranks"));
         }
         for (i, a) in self.axes.iter().enumerate() {
             if self.axes[..i].iter().any(|b| a.name == b.name) {
-                return Err(Problem::other(format!("axis `{}` is named twice", a.name)));
+                return Err(InferError::other(format!("axis `{}` is named twice", a.name)));
             }
         }
         let n = self.axes.iter().try_fold(1usize, |n, a| n.checked_mul(a.size));
-        let n = n.filter(|n| *n <= 1 << 24).ok_or_else(|| Problem::other("a mesh has at most 16,777,216 ranks"))?;
+        let n = n.filter(|n| *n <= 1 << 24).ok_or_else(|| InferError::other("a mesh has at most 16,777,216 ranks"))?;
         if self.kind == Index {
             arity(args, 0)?;
             return Ok(vec![Type::scalar(DType::I32)]);
@@ -197,10 +197,10 @@ impl Rules for Collective {
             Permute { pairs } => {
                 for (i, (from, to)) in pairs.iter().enumerate() {
                     if *from >= n || *to >= n {
-                        return Err(Problem::other(format!("the pair {from} → {to} among {n} ranks")));
+                        return Err(InferError::other(format!("the pair {from} → {to} among {n} ranks")));
                     }
                     if pairs[..i].iter().any(|(a, b)| a == from || b == to) {
-                        return Err(Problem::other(format!("{from} → {to}: a rank sends and receives once at most")));
+                        return Err(InferError::other(format!("{from} → {to}: a rank sends and receives once at most")));
                     }
                 }
                 x.clone()
@@ -208,7 +208,7 @@ impl Rules for Collective {
         }])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(Some(d)) = dx.first().copied() else { return Ok(vec![None]) };
         if !matches!(self.kind, Max | Min) {
             return Ok(vec![Some(cx.one(self.clone().into(), &[d])?)]);
@@ -226,7 +226,7 @@ impl Rules for Collective {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let back = match &self.kind {
             Sum => Vary,
@@ -245,7 +245,7 @@ impl Rules for Collective {
         Ok(vec![Some(cx.one(self.with(back), &[c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let kind = match &self.kind {
             AllGather { dim, same, turn } => AllGather { dim: dim + 1, same: *same, turn: *turn },
             SumScatter { dim } => SumScatter { dim: dim + 1 },
@@ -263,11 +263,11 @@ impl Rules for Collective {
         }
     }
 
-    fn precision(&self) -> Precision {
+    fn precision(&self) -> AutocastRule {
         match self.kind {
             // Partial sums of narrow products are added in f32, as those inside of a product are.
-            Sum | SumScatter { .. } | Index => Precision::Wide,
-            Max | Min | Vary | AllGather { .. } | Part { .. } | AllToAll { .. } | Permute { .. } => Precision::Follow,
+            Sum | SumScatter { .. } | Index => AutocastRule::Fp32,
+            Max | Min | Vary | AllGather { .. } | Part { .. } | AllToAll { .. } | Permute { .. } => AutocastRule::Promote,
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::composites;
 
 /// How a composite is differentiated.
@@ -73,14 +73,14 @@ fn floats(types: &[Type]) -> Vec<usize> {
     (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect()
 }
 
-fn check_graph(what: &str, graph: &Graph, ins: &[Type], outs: &[Type]) -> std::result::Result<(), Problem> {
+fn check_graph(what: &str, graph: &Graph, ins: &[Type], outs: &[Type]) -> std::result::Result<(), InferError> {
     if graph.input_types() != ins || graph.output_types() != outs {
-        return Err(Problem::other(format!("its {what} graph does not fit its operands and results")));
+        return Err(InferError::other(format!("its {what} graph does not fit its operands and results")));
     }
     Ok(())
 }
 
-fn check_derivative(d: &Derivative, body: &Graph, public: usize) -> std::result::Result<(), Problem> {
+fn check_derivative(d: &Derivative, body: &Graph, public: usize) -> std::result::Result<(), InferError> {
     let (ins, outs) = (body.input_types(), body.output_types());
     let pick = |types: &[Type]| -> Vec<Type> { floats(types).into_iter().map(|i| types[i].clone()).collect() };
     let visible = pick(&outs[..public]);
@@ -115,16 +115,16 @@ impl Rules for Composite {
     fn infer(&self, args: &[Type]) -> Infer {
         if self.body.input_types() != args {
             let need: Vec<String> = self.body.input_types().iter().map(Type::to_string).collect();
-            return Err(Problem::other(format!("{} takes ({})", self.name, need.join(", "))));
+            return Err(InferError::other(format!("{} takes ({})", self.name, need.join(", "))));
         }
         if self.public > self.body.outputs().len() {
-            return Err(Problem::other("more public outputs than outputs"));
+            return Err(InferError::other("more public outputs than outputs"));
         }
         check_derivative(&self.derivative, &self.body, self.public)?;
         Ok(self.body.output_types())
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let mut tangents = vec![None; y.len()];
         match &self.derivative {
             Derivative::Body => return control::jvp_body(&self.body, cx, x, dx, |g| Call::new(g).into()),
@@ -181,7 +181,7 @@ impl Rules for Composite {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         // Into the composite's own batch axes where its shared operands are not batched: so a claim survives vmap.
         let narrow: Vec<Type> = self.body.input_types();
         if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
@@ -223,8 +223,8 @@ impl Rules for Composite {
         composites::saves(&self.name, self.body.inputs().len())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -265,7 +265,7 @@ impl Rules for Composite {
 
 /// The reverse graph of a batch: the cotangent of an operand that the batch shares is summed over it.
 fn batched_vjp(
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     vjp: &Graph,
     (ins, outs): (&[Type], &[Type]),
     public: usize,
@@ -377,7 +377,7 @@ impl Rules for CustomLinear {
             && args[n + self.outputs.len()..] == forward[n..]
             && active.iter().enumerate().all(|(k, &i)| forward[n + k] == forward[i]);
         if !fits {
-            return Err(Problem::other("operands must be the composite's inputs, outputs and tangents"));
+            return Err(InferError::other("operands must be the composite's inputs, outputs and tangents"));
         }
         let pick = |types: &[Type]| -> Vec<Type> { floats(types).into_iter().map(|i| types[i].clone()).collect() };
         let visible = pick(&self.outputs[..self.public]);
@@ -386,13 +386,13 @@ impl Rules for CustomLinear {
         Ok(self.forward.output_types())
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         control::jvp_body(&self.as_graph(), cx, x, dx, |g| Call::new(g).into())
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut result = vec![None; args.len()];
         if ct.iter().all(Option::is_none) {
             return Ok(result);
@@ -434,7 +434,7 @@ impl Rules for CustomLinear {
         Ok(result)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         // Tangents and outputs are batched whenever an operand is: bring everything of the composite to one form.
         let n = self.inputs();
         let fixed = n + self.outputs.len();
@@ -469,8 +469,8 @@ impl Rules for CustomLinear {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

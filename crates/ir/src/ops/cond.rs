@@ -6,7 +6,7 @@
 use super::scan::marked;
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Build, Builder, SplitGraph};
+use crate::build::{GraphBuilder, Builder, SplitGraph};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
@@ -29,7 +29,7 @@ impl Cond {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
         // A result that has a tangent in one branch has one, perhaps zero, in all.
         let n = self.branches[0].outputs().len();
@@ -146,19 +146,19 @@ impl Rules for Cond {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some((index, operands)) = args.split_first() else {
-            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
+            return Err(InferError::Arity { expected: "at least 1".into(), got: 0 });
         };
         if *index != Type::scalar(DType::I32) {
-            return Err(Problem::other(format!("the index must be i32[], got {index}")));
+            return Err(InferError::other(format!("the index must be i32[], got {index}")));
         }
         let Some(first) = self.branches.first() else {
-            return Err(Problem::other("there must be a branch to take"));
+            return Err(InferError::other("there must be a branch to take"));
         };
         let outs = first.output_types();
         for (k, branch) in self.branches.iter().enumerate() {
             control::infer_body(branch, operands)?;
             if branch.output_types() != outs {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "branch {k} gives other result types than branch 0; all branches must give the same"
                 )));
             }
@@ -168,7 +168,7 @@ impl Rules for Cond {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         if !known[0] {
             return Ok(PartialEval::Atomic);
         }
@@ -209,7 +209,7 @@ impl Rules for Cond {
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut grads = vec![None; args.len()];
         if ct.iter().all(Option::is_none) {
             return Ok(grads);
@@ -244,7 +244,7 @@ impl Rules for Cond {
         Ok(grads)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let flags = &batched[1..];
         let outputs = self.branches[0].outputs().len();
         if !batched[0] {
@@ -284,8 +284,8 @@ impl Rules for Cond {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

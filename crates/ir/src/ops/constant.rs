@@ -82,7 +82,7 @@ impl Rules for Iota {
         arity(args, 0)?;
         check_axis(self.axis, self.shape.len())?;
         if self.dtype == DType::Bool {
-            return Err(Problem::other("iota needs a number dtype, got bool"));
+            return Err(InferError::other("iota needs a number dtype, got bool"));
         }
         Ok(vec![Type::checked(self.dtype, &self.shape)?])
     }

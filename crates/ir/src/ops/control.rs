@@ -6,11 +6,11 @@ use crate::build::SplitGraph;
 pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     let ins = body.input_types();
     if args.len() != ins.len() {
-        return Err(Problem::Arity { expected: ins.len().to_string(), got: args.len() });
+        return Err(InferError::Arity { expected: ins.len().to_string(), got: args.len() });
     }
     for (i, (have, need)) in args.iter().zip(&ins).enumerate() {
         if have != need {
-            return Err(Problem::other(format!("operand {i} is {have}, but the body takes {need}")));
+            return Err(InferError::other(format!("operand {i} is {have}, but the body takes {need}")));
         }
     }
     Ok(body.output_types())
@@ -19,7 +19,7 @@ pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
 /// The values and tangents of an op with a body, where `wrap` makes the op from the body's jvp.
 pub(crate) fn both_of_body(
     body: &Graph,
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     x: &[Value],
     dx: &[Option<Value>],
     wrap: impl FnOnce(Graph) -> Op,
@@ -37,7 +37,7 @@ pub(crate) fn both_of_body(
 /// The tangents alone, for an op whose values come from elsewhere.
 pub(crate) fn jvp_body(
     body: &Graph,
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     x: &[Value],
     dx: &[Option<Value>],
     wrap: impl FnOnce(Graph) -> Op,
@@ -48,7 +48,7 @@ pub(crate) fn jvp_body(
 /// The cotangents of an op with a body, where `wrap` makes the op from the transposed body.
 pub(crate) fn transpose_body(
     body: &Graph,
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     args: &[Arg],
     ct: &[Option<Value>],
     wrap: impl FnOnce(Graph) -> Op,
@@ -75,7 +75,7 @@ pub(crate) fn transpose_body(
 /// A batch of an op with a body, where `wrap` makes the op from the batched body.
 pub(crate) fn batch_body(
     body: &Graph,
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     x: &[Value],
     batched: &[bool],
     size: usize,
@@ -118,7 +118,7 @@ impl Call {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         both_of_body(&self.body, cx, x, dx, |g| Call::new(g).into())
     }
 }
@@ -138,7 +138,7 @@ impl Rules for Call {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn split(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let s: SplitGraph = cx.split_of(&self.body, known)?;
         let known_args = known_places(known, true);
         let n_known = s.known_outs.iter().filter(|k| **k).count();
@@ -156,11 +156,11 @@ impl Rules for Call {
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         transpose_body(&self.body, cx, args, ct, |g| Call::new(g).into())
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         batch_body(&self.body, cx, x, batched, size, |g| Call::new(g).into())
     }
 
@@ -168,8 +168,8 @@ impl Rules for Call {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -35,15 +35,15 @@ impl Conv {
         self.groups * self.batch_groups
     }
 
-    fn check_dtypes(&self, a: DType, b: DType) -> std::result::Result<(), Problem> {
+    fn check_dtypes(&self, a: DType, b: DType) -> std::result::Result<(), InferError> {
         if a != b {
-            return Err(Problem::DTypes(a, b));
+            return Err(InferError::DTypes(a, b));
         }
         if a == DType::Bool {
-            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: a });
+            return Err(InferError::DType { operand: 0, expected: "a number dtype (not bool)", got: a });
         }
         if self.acc.is_float() != a.is_float() || self.out.is_float() != a.is_float() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "operands of {a} can't be accumulated in {} and given as {}",
                 self.acc, self.out
             )));
@@ -52,7 +52,7 @@ impl Conv {
     }
 
     /// ∂x: the cotangent, spread by the stride, under the flipped kernel with its features exchanged.
-    fn transpose_input(&self, cx: &mut dyn Cx, ct: Value, kernel: Value, x: &Type) -> Result<Value> {
+    fn transpose_input(&self, cx: &mut dyn GraphTransforms, ct: Value, kernel: Value, x: &Type) -> Result<Value> {
         let (k, y, parts) = (cx.ty(kernel), cx.ty(ct), self.parts());
         let spatial = 2..k.rank();
         let windows = self.windows.transposed(&x.shape[2..], &k.shape[2..], &y.shape[2..])?;
@@ -71,7 +71,7 @@ impl Conv {
     }
 
     /// ∂kernel: the input under the cotangent as its kernel, batch and features exchanged.
-    fn transpose_kernel(&self, cx: &mut dyn Cx, ct: Value, x: Value, kernel: &Type) -> Result<Value> {
+    fn transpose_kernel(&self, cx: &mut dyn GraphTransforms, ct: Value, x: Value, kernel: &Type) -> Result<Value> {
         let (xt, y) = (cx.ty(x), cx.ty(ct));
         let windows = self.windows.for_window(&xt.shape[2..], &kernel.shape[2..], &y.shape[2..])?;
         let back =
@@ -107,19 +107,19 @@ impl Rules for Conv {
         let (x, k) = (&args[0], &args[1]);
         self.check_dtypes(x.dtype, k.dtype)?;
         if x.rank() < 2 || x.rank() != k.rank() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "the input {x} must be [N, C, spatial..] and the kernel {k} [O, C/groups, spatial..]"
             )));
         }
         let (g, b) = (self.groups, self.batch_groups);
         if g == 0 || b == 0 || (g > 1 && b > 1) {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{g} groups and {b} batch groups: both are at least 1, and one of them is 1"
             )));
         }
         let (n, c, o) = (x.shape[0], x.shape[1], k.shape[0]);
         if k.shape[1].checked_mul(g) != Some(c) || o % g != 0 || o % b != 0 || n % b != 0 {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{x} by {k} in {g} groups and {b} batch groups: the kernel takes {} features of {c}, and groups must \
                  divide the batch {n} and the features {o} evenly",
                 k.shape[1]
@@ -129,7 +129,7 @@ impl Rules for Conv {
         Ok(vec![Type::checked(self.out, &with_tail(&[n / b, o], &spatial))?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         if !cx.ty(y[0]).dtype.is_float() {
             return Ok(vec![None]);
         }
@@ -141,7 +141,7 @@ impl Rules for Conv {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         let (of, other, at) = match (&args[0], &args[1]) {
             (Arg::Linear(ty), Arg::Known(k)) => (ty, *k, 0),
@@ -162,8 +162,8 @@ impl Rules for Conv {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
-        let one = |cx: &mut dyn Cx, i: usize| match batched[i] {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        let one = |cx: &mut dyn GraphTransforms, i: usize| match batched[i] {
             true => cx.ty(x[i]).unbatched(),
             false => cx.ty(x[i]),
         };
@@ -222,8 +222,8 @@ impl Rules for Conv {
         SavedForBackward::bilinear(&[0, 1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Narrow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::LowPrecision
     }
 
     fn semantics(&self) -> Semantics {

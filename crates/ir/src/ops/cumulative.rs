@@ -1,7 +1,7 @@
 //! Running sums, products, maxima and minima along an axis.
 
 use super::*;
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar};
 
@@ -30,7 +30,7 @@ fn cumulative_name(kind: ReduceKind) -> &'static str {
 impl Cumulative {
     /// The tangent of running products by the recurrence (p, dp) ← (p·x, dp·x + p·dx), every step of it kept: it needs no
     /// division and so takes zeros.
-    fn product_tangent(&self, cx: &mut dyn Cx, x: Value, d: Value) -> Result<Value> {
+    fn product_tangent(&self, cx: &mut dyn GraphTransforms, x: Value, d: Value) -> Result<Value> {
         let (xs, ds) = (cx.move_axis(x, self.axis, 0)?, cx.move_axis(d, self.axis, 0)?);
         let ty = cx.ty(xs);
         let step = ty.unbatched();
@@ -47,7 +47,7 @@ impl Cumulative {
     }
 
     /// The tangent where the running extremum was last reached: of equal elements the later one counts, as in PyTorch.
-    fn extremum_tangent(&self, cx: &mut dyn Cx, x: Value, d: Value, y: Value) -> Result<Value> {
+    fn extremum_tangent(&self, cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value) -> Result<Value> {
         let ty = cx.ty(x);
         let n = ty.shape[self.axis];
         let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
@@ -81,7 +81,7 @@ impl Rules for Cumulative {
         Ok(vec![args[0].clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         Ok(vec![match self.kind {
             ReduceKind::Sum => Some(cx.one(self.clone().into(), &[d])?),
@@ -95,7 +95,7 @@ impl Rules for Cumulative {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         if self.kind != ReduceKind::Sum || !args[0].is_linear() {
             return not_linear(self);
@@ -104,7 +104,7 @@ impl Rules for Cumulative {
         Ok(vec![Some(cx.one(back.into(), &[c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let wide = Cumulative { axis: self.axis + 1, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
@@ -117,8 +117,8 @@ impl Rules for Cumulative {
         }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -85,7 +85,7 @@ impl Dot {
 
     /// The cotangent of one operand: contract `ct` with the other operand over the other's free axes, and put the
     /// axes in the operand's order.
-    fn transpose_side(&self, cx: &mut dyn Cx, ct: Value, other: Value, of: &Type, left: bool) -> Result<Value> {
+    fn transpose_side(&self, cx: &mut dyn GraphTransforms, ct: Value, other: Value, of: &Type, left: bool) -> Result<Value> {
         let (batch, contract, other_batch, other_contract) = if left {
             (&self.lhs_batch, &self.lhs_contract, &self.rhs_batch, &self.rhs_contract)
         } else {
@@ -158,13 +158,13 @@ impl Rules for Dot {
         arity(args, 2)?;
         let (a, b) = (&args[0], &args[1]);
         if a.dtype != b.dtype {
-            return Err(Problem::DTypes(a.dtype, b.dtype));
+            return Err(InferError::DTypes(a.dtype, b.dtype));
         }
         if a.dtype == DType::Bool {
-            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: a.dtype });
+            return Err(InferError::DType { operand: 0, expected: "a number dtype (not bool)", got: a.dtype });
         }
         if self.acc.is_float() != a.dtype.is_float() || self.out.is_float() != a.dtype.is_float() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "operands of {} can't be accumulated in {} and given as {}",
                 a.dtype, self.acc, self.out
             )));
@@ -174,11 +174,11 @@ impl Rules for Dot {
         check_axes(&left, a.rank())?;
         check_axes(&right, b.rank())?;
         if self.lhs_batch.len() != self.rhs_batch.len() || self.lhs_contract.len() != self.rhs_contract.len() {
-            return Err(Problem::other("both operands must name as many batch and contraction axes"));
+            return Err(InferError::other("both operands must name as many batch and contraction axes"));
         }
         for (&i, &j) in left.iter().zip(&right) {
             if a.shape[i] != b.shape[j] {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "axis {i} of {a} has size {}, but axis {j} of {b} has size {}; they are multiplied with each other",
                     a.shape[i], b.shape[j]
                 )));
@@ -191,7 +191,7 @@ impl Rules for Dot {
         Ok(vec![Type::checked(self.out, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         if !cx.ty(y[0]).dtype.is_float() {
             return Ok(vec![None]);
         }
@@ -203,7 +203,7 @@ impl Rules for Dot {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
             (Arg::Linear(ty), Arg::Known(b)) => {
@@ -218,7 +218,7 @@ impl Rules for Dot {
         }
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let mut dot = self.clone();
         let at = match (batched[0], batched[1]) {
             (true, true) => {
@@ -246,8 +246,8 @@ impl Rules for Dot {
         SavedForBackward::bilinear(&[0, 1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Narrow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::LowPrecision
     }
 
     fn semantics(&self) -> Semantics {

@@ -7,27 +7,27 @@ use super::*;
 use crate::dtype::DType;
 use crate::types::{for_each_index, offset};
 
-fn check_starts(x: &Type, starts: &[Type], first: usize) -> std::result::Result<(), Problem> {
+fn check_starts(x: &Type, starts: &[Type], first: usize) -> std::result::Result<(), InferError> {
     if starts.len() != x.rank() {
-        return Err(Problem::Arity {
+        return Err(InferError::Arity {
             expected: format!("{} start indices for {x}, so {}", x.rank(), first + x.rank()),
             got: first + starts.len(),
         });
     }
     for (i, s) in starts.iter().enumerate() {
         if !matches!(s.dtype, DType::I32 | DType::I64) {
-            return Err(Problem::DType { operand: first + i, expected: "i32 or i64", got: s.dtype });
+            return Err(InferError::DType { operand: first + i, expected: "i32 or i64", got: s.dtype });
         }
         if s.rank() != 0 {
-            return Err(Problem::other(format!("start index {i} must have rank 0, got {s}")));
+            return Err(InferError::other(format!("start index {i} must have rank 0, got {s}")));
         }
     }
     Ok(())
 }
 
-fn check_fits(x: &Type, sizes: &[usize]) -> std::result::Result<(), Problem> {
+fn check_fits(x: &Type, sizes: &[usize]) -> std::result::Result<(), InferError> {
     if sizes.len() != x.rank() || sizes.iter().zip(&x.shape).any(|(s, d)| s > d) {
-        return Err(Problem::other(format!("a slice of {sizes:?} does not fit {x}")));
+        return Err(InferError::other(format!("a slice of {sizes:?} does not fit {x}")));
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ fn clamped(ty: &Type, sizes: &[usize], starts: &[Literal]) -> Shape {
 }
 
 /// Starts of a batch as index vectors `[size, rank]`.
-fn stacked_starts(cx: &mut dyn Cx, starts: &[Value], batched: &[bool], size: usize) -> Result<Value> {
+fn stacked_starts(cx: &mut dyn GraphTransforms, starts: &[Value], batched: &[bool], size: usize) -> Result<Value> {
     let wide = starts.iter().any(|&s| cx.ty(s).dtype == DType::I64);
     let dtype = if wide { DType::I64 } else { DType::I32 };
     let mut columns = Vec::with_capacity(starts.len());
@@ -83,14 +83,14 @@ impl Rules for DynamicSlice {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some((x, starts)) = args.split_first() else {
-            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
+            return Err(InferError::Arity { expected: "at least 1".into(), got: 0 });
         };
         check_starts(x, starts, 1)?;
         check_fits(x, &self.sizes)?;
         Ok(vec![x.with_shape(&self.sizes)])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         let args: Vec<Value> = std::iter::once(d).chain(x[1..].iter().copied()).collect();
         Ok(vec![Some(cx.one(self.clone().into(), &args)?)])
@@ -98,7 +98,7 @@ impl Rules for DynamicSlice {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut cts = vec![None; args.len()];
         let Some(c) = ct[0] else { return Ok(cts) };
         let Arg::Linear(ty) = &args[0] else {
@@ -110,7 +110,7 @@ impl Rules for DynamicSlice {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let mut sizes = self.sizes.clone();
         if batched[1..].iter().any(|b| *b) {
             let indices = stacked_starts(cx, &x[1..], &batched[1..], size)?;
@@ -131,8 +131,8 @@ impl Rules for DynamicSlice {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -165,17 +165,17 @@ impl Rules for DynamicUpdateSlice {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let [x, update, starts @ ..] = args else {
-            return Err(Problem::Arity { expected: "at least 2".into(), got: args.len() });
+            return Err(InferError::Arity { expected: "at least 2".into(), got: args.len() });
         };
         if x.dtype != update.dtype {
-            return Err(Problem::DTypes(x.dtype, update.dtype));
+            return Err(InferError::DTypes(x.dtype, update.dtype));
         }
         check_starts(x, starts, 2)?;
         check_fits(x, &update.shape)?;
         Ok(vec![x.clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         if dx[0].is_none() && dx[1].is_none() {
             return Ok(vec![None]);
         }
@@ -188,7 +188,7 @@ impl Rules for DynamicUpdateSlice {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut cts = vec![None; args.len()];
         let Some(c) = ct[0] else { return Ok(cts) };
         let update = match &args[1] {
@@ -206,7 +206,7 @@ impl Rules for DynamicUpdateSlice {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let update = if batched[1] { x[1] } else { cx.repeat_front(x[1], size)? };
         if batched[2..].iter().any(|b| *b) {
@@ -224,8 +224,8 @@ impl Rules for DynamicUpdateSlice {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {

@@ -7,21 +7,21 @@ use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Domain, Scalar, Unary};
 use std::f64::consts::{LN_2, LN_10, PI};
 
-fn check_domain(args: &[Type], operand: usize, domain: Domain) -> std::result::Result<(), Problem> {
+fn check_domain(args: &[Type], operand: usize, domain: Domain) -> std::result::Result<(), InferError> {
     let got = args[operand].dtype;
-    if domain.contains(got) { Ok(()) } else { Err(Problem::DType { operand, expected: domain.describe(), got }) }
+    if domain.contains(got) { Ok(()) } else { Err(InferError::DType { operand, expected: domain.describe(), got }) }
 }
 
-fn same_types(a: &Type, b: &Type) -> std::result::Result<(), Problem> {
+fn same_types(a: &Type, b: &Type) -> std::result::Result<(), InferError> {
     if a.dtype != b.dtype {
-        return Err(Problem::DTypes(a.dtype, b.dtype));
+        return Err(InferError::DTypes(a.dtype, b.dtype));
     }
     same_shapes(a, b)
 }
 
-fn same_shapes(a: &Type, b: &Type) -> std::result::Result<(), Problem> {
+fn same_shapes(a: &Type, b: &Type) -> std::result::Result<(), InferError> {
     if a.shape != b.shape {
-        return Err(Problem::Shapes(a.shape.clone(), b.shape.clone()));
+        return Err(InferError::Shapes(a.shape.clone(), b.shape.clone()));
     }
     Ok(())
 }
@@ -29,7 +29,7 @@ fn same_shapes(a: &Type, b: &Type) -> std::result::Result<(), Problem> {
 /// Batching for every elementwise op: unbatched operands are repeated, and a repeat is a free view.
 pub(crate) fn batch_map(
     op: Op,
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     x: &[Value],
     batched: &[bool],
     size: usize,
@@ -60,7 +60,7 @@ impl Rules for Unary {
         Ok(vec![args[0].with_dtype(self.result(args[0].dtype))])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         let slope = unary_slope(*self, cx, x[0], y[0])?;
         Ok(vec![match slope {
@@ -73,7 +73,7 @@ impl Rules for Unary {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         match (self, ct[0]) {
             (Unary::Neg, Some(c)) => Ok(vec![Some(cx.neg(c)?)]),
             (Unary::Neg, None) => Ok(vec![None]),
@@ -93,13 +93,13 @@ impl Rules for Unary {
         }
     }
 
-    fn precision(&self) -> Precision {
+    fn precision(&self) -> AutocastRule {
         use Unary::*;
         match self {
-            Neg | Abs | Sign => Precision::Follow,
+            Neg | Abs | Sign => AutocastRule::Promote,
             Floor | Ceil | Round | Trunc | Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sqrt | Rsqrt
             | Reciprocal | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf
-            | Erfc | ErfInv | Lgamma | Digamma | Logistic | Not | IsFinite | PopulationCount => Precision::Wide,
+            | Erfc | ErfInv | Lgamma | Digamma | Logistic | Not | IsFinite | PopulationCount => AutocastRule::Fp32,
         }
     }
 
@@ -120,7 +120,7 @@ enum Slope {
 }
 
 /// f'(x), written with the result `y` where that is cheaper or more exact.
-fn unary_slope(op: Unary, cx: &mut dyn Cx, x: Value, y: Value) -> Result<Slope> {
+fn unary_slope(op: Unary, cx: &mut dyn GraphTransforms, x: Value, y: Value) -> Result<Slope> {
     use Slope::{Over, Times};
     use Unary::*;
     Ok(match op {
@@ -223,7 +223,7 @@ impl Rules for Binary {
         Ok(vec![args[0].clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let (a, b, y) = (x[0], x[1], y[0]);
         if !cx.ty(y).dtype.is_float() {
             return Ok(vec![None]);
@@ -241,7 +241,7 @@ impl Rules for Binary {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         Ok(match (self, &args[0], &args[1]) {
             (Binary::Add, a, b) => vec![a.is_linear().then_some(c), b.is_linear().then_some(c)],
@@ -262,18 +262,18 @@ impl Rules for Binary {
         use Binary::*;
         match self {
             Mul => SavedForBackward::bilinear(&[0, 1]),
-            Div => SavedForBackward { when: When::Quotient, ..SavedForBackward::inputs(&[0, 1]) },
+            Div => SavedForBackward { when: SavePolicy::Quotient, ..SavedForBackward::inputs(&[0, 1]) },
             Rem | Max | Min | Atan2 | Zeta => SavedForBackward::inputs(&[0, 1]),
             Pow => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0, 1]) },
             Add | Sub | And | Or | Xor | Shl | Shr => SavedForBackward::nothing(),
         }
     }
 
-    fn precision(&self) -> Precision {
+    fn precision(&self) -> AutocastRule {
         use Binary::*;
         match self {
-            Add | Sub | Mul | Max | Min => Precision::Follow,
-            Div | Rem | Pow | Atan2 | Zeta | And | Or | Xor | Shl | Shr => Precision::Wide,
+            Add | Sub | Mul | Max | Min => AutocastRule::Promote,
+            Div | Rem | Pow | Atan2 | Zeta | And | Or | Xor | Shl | Shr => AutocastRule::Fp32,
         }
     }
 
@@ -286,7 +286,7 @@ impl Rules for Binary {
     }
 }
 
-fn binary_tangent_left(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Value, d: Value) -> Result<Value> {
+fn binary_tangent_left(op: Binary, cx: &mut dyn GraphTransforms, a: Value, b: Value, y: Value, d: Value) -> Result<Value> {
     use Binary::*;
     Ok(match op {
         Add | Sub | Rem => d,
@@ -318,7 +318,7 @@ fn binary_tangent_left(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Value
     })
 }
 
-fn binary_tangent_right(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Value, d: Value) -> Result<Value> {
+fn binary_tangent_right(op: Binary, cx: &mut dyn GraphTransforms, a: Value, b: Value, y: Value, d: Value) -> Result<Value> {
     use Binary::*;
     Ok(match op {
         Add => d,
@@ -367,7 +367,7 @@ fn binary_tangent_right(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Valu
 }
 
 /// `d` where `this` wins, half of it where both are equal.
-fn tie_weighted(cx: &mut dyn Cx, wins: Compare, this: Value, other: Value, d: Value) -> Result<Value> {
+fn tie_weighted(cx: &mut dyn GraphTransforms, wins: Compare, this: Value, other: Value, d: Value) -> Result<Value> {
     let (zero, half, one) = (cx.full_like(d, 0.0)?, cx.full_like(d, 0.5)?, cx.full_like(d, 1.0)?);
     let win = cx.compare(wins, this, other)?;
     let tie = cx.compare(Compare::Eq, this, other)?;
@@ -376,7 +376,7 @@ fn tie_weighted(cx: &mut dyn Cx, wins: Compare, this: Value, other: Value, d: Va
     cx.mul(d, weight)
 }
 
-fn sum_of_squares(cx: &mut dyn Cx, a: Value, b: Value) -> Result<Value> {
+fn sum_of_squares(cx: &mut dyn GraphTransforms, a: Value, b: Value) -> Result<Value> {
     let (aa, bb) = (cx.mul(a, a)?, cx.mul(b, b)?);
     cx.add(aa, bb)
 }
@@ -401,8 +401,8 @@ impl Rules for Compare {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -426,14 +426,14 @@ impl Rules for Select {
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 3)?;
         if args[0].dtype != DType::Bool {
-            return Err(Problem::DType { operand: 0, expected: "bool", got: args[0].dtype });
+            return Err(InferError::DType { operand: 0, expected: "bool", got: args[0].dtype });
         }
         same_types(&args[1], &args[2])?;
         same_shapes(&args[0], &args[1])?;
         Ok(vec![args[1].clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let (a, b) = match (dx[1], dx[2]) {
             (None, None) => return Ok(vec![None]),
             (Some(a), Some(b)) => (a, b),
@@ -445,7 +445,7 @@ impl Rules for Select {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let (Some(c), Arg::Known(cond)) = (ct[0], &args[0]) else {
             return if ct[0].is_none() { Ok(vec![None; 3]) } else { not_linear(self) };
         };
@@ -461,8 +461,8 @@ impl Rules for Select {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -492,7 +492,7 @@ impl Rules for Clamp {
         Ok(vec![args[0].clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let (v, lo, hi) = (x[0], x[1], x[2]);
         let mut total = None;
         if let Some(d) = dx[0] {
@@ -526,8 +526,8 @@ impl Rules for Clamp {
         SavedForBackward::inputs(&[0, 1, 2])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -557,7 +557,7 @@ impl Rules for Fma {
         Ok(vec![args[0].clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         if !cx.ty(y[0]).dtype.is_float() {
             return Ok(vec![None]);
         }
@@ -569,7 +569,7 @@ impl Rules for Fma {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None; 3]) };
         let sum = args[2].is_linear().then_some(c);
         Ok(match (&args[0], &args[1]) {
@@ -586,8 +586,8 @@ impl Rules for Fma {
         SavedForBackward::inputs(&[0, 1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -618,7 +618,7 @@ impl Rules for Cast {
         Ok(vec![Type::checked(self.0, &args[0].shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         match dx[0] {
             Some(d) if self.0.is_float() => Ok(vec![Some(cx.cast(d, self.0)?)]),
             _ => Ok(vec![None]),
@@ -627,7 +627,7 @@ impl Rules for Cast {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         match (ct[0], &args[0]) {
             (Some(c), Arg::Linear(ty)) => Ok(vec![Some(cx.cast(c, ty.dtype)?)]),
             _ => Ok(vec![None]),
@@ -640,8 +640,8 @@ impl Rules for Cast {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -673,7 +673,7 @@ impl Rules for Quantize {
         Ok(vec![Type::checked(self.0, &args[0].shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0].filter(|_| self.0.is_float()) else {
             return Ok(vec![None]);
         };
@@ -694,8 +694,8 @@ impl Rules for Quantize {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -724,10 +724,10 @@ impl Rules for Bitcast {
         arity(args, 1)?;
         let from = args[0].dtype;
         if from.size() != self.0.size() {
-            return Err(Problem::other(format!("{from} and {} are not of one size", self.0)));
+            return Err(InferError::other(format!("{from} and {} are not of one size", self.0)));
         }
         if self.0 == DType::Bool && from != DType::Bool {
-            return Err(Problem::other(format!("not every bit pattern of {from} is a bool; compare with 0 instead")));
+            return Err(InferError::other(format!("not every bit pattern of {from} is a bool; compare with 0 instead")));
         }
         Ok(vec![args[0].with_dtype(self.0)])
     }
@@ -741,8 +741,8 @@ impl Rules for Bitcast {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -777,8 +777,8 @@ impl Rules for StopGradient {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {

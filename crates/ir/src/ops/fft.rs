@@ -43,7 +43,7 @@ impl Fft {
     }
 
     /// `x` times `one` at the ends of the half spectrum and times `other` at the frequencies that stand for two.
-    fn weighted(&self, cx: &mut dyn Cx, x: Value, length: usize, one: f64, other: f64) -> Result<Value> {
+    fn weighted(&self, cx: &mut dyn GraphTransforms, x: Value, length: usize, one: f64, other: f64) -> Result<Value> {
         let ty = cx.ty(x);
         let Some(&axis) = self.axes.last() else { return Ok(x) };
         let at = cx.iota(DType::I32, &[ty.shape[axis]], 0)?;
@@ -85,16 +85,16 @@ impl Rules for Fft {
         arity(args, if self.kind == FftKind::Real { 1 } else { 2 })?;
         let x = &args[0];
         if !matches!(x.dtype, DType::F32 | DType::F64) {
-            return Err(Problem::DType { operand: 0, expected: "f32 or f64", got: x.dtype });
+            return Err(InferError::DType { operand: 0, expected: "f32 or f64", got: x.dtype });
         }
         if let Some(im) = args.get(1).filter(|im| *im != x) {
-            return Err(Problem::other(format!("real and imaginary part need one type, got {x} and {im}")));
+            return Err(InferError::other(format!("real and imaginary part need one type, got {x} and {im}")));
         }
         check_axes(&self.axes, x.rank())?;
-        let halved = |length: usize| -> std::result::Result<usize, Problem> {
+        let halved = |length: usize| -> std::result::Result<usize, InferError> {
             match self.axes.last() {
                 Some(&a) if length > 0 => Ok(a),
-                _ => Err(Problem::other("a real transform needs an axis of at least one point")),
+                _ => Err(InferError::other("a real transform needs an axis of at least one point")),
             }
         };
         let mut shape = x.shape.clone();
@@ -107,7 +107,7 @@ impl Rules for Fft {
             FftKind::InverseReal { length } => {
                 let axis = halved(length)?;
                 if shape[axis] != length / 2 + 1 {
-                    return Err(Problem::other(format!(
+                    return Err(InferError::other(format!(
                         "a real signal of {length} points has a half spectrum of {}, but axis {axis} of {x} has {}",
                         length / 2 + 1,
                         shape[axis]
@@ -121,7 +121,7 @@ impl Rules for Fft {
         Ok(vec![ty.clone(), ty])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let mut args = Vec::new();
         for (&v, d) in x.iter().zip(dx) {
             args.push(match d {
@@ -136,7 +136,7 @@ impl Rules for Fft {
 
     /// The matrix of a transform is symmetric and its inverse is its conjugate over the number of points, so each is
     /// the other's transpose up to that number. The half spectrum counts once what the whole one counts twice.
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(some) = ct.iter().flatten().next().copied() else {
             return Ok(vec![None; args.len()]);
         };
@@ -184,7 +184,7 @@ impl Rules for Fft {
         Ok(grads.into_iter().zip(args).map(|(g, a)| a.is_linear().then_some(g)).collect())
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let wide = Fft { kind: self.kind, axes: self.axes.iter().map(|a| a + 1).collect() };
         batch_map(wide.into(), cx, x, batched, size)
     }
@@ -193,8 +193,8 @@ impl Rules for Fft {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

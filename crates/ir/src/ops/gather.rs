@@ -89,7 +89,7 @@ impl Rules for Gather {
         arity(args, 2)?;
         let x = &args[0];
         let inside = match self.mode {
-            GatherMode::Fill(s) if s.dtype() != x.dtype => return Err(Problem::DTypes(x.dtype, s.dtype())),
+            GatherMode::Fill(s) if s.dtype() != x.dtype => return Err(InferError::DTypes(x.dtype, s.dtype())),
             GatherMode::Fill(_) => false,
             GatherMode::Clip => true,
         };
@@ -97,14 +97,14 @@ impl Rules for Gather {
         Ok(vec![Type::checked(x.dtype, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         Ok(vec![Some(cx.one(self.of_tangents().into(), &[d, x[1]])?)])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         let (Arg::Linear(ty), Arg::Known(indices)) = (&args[0], &args[1]) else {
             return not_linear(self);
@@ -121,7 +121,7 @@ impl Rules for Gather {
         Ok(vec![Some(cx.one(scatter.into(), &[zeros, *indices, c])?), None])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let mut wide = self.clone();
         match (batched[0], batched[1]) {
             (true, true) => {
@@ -141,8 +141,8 @@ impl Rules for Gather {
         SavedForBackward::inputs(&[1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {

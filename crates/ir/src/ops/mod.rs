@@ -12,8 +12,8 @@
 //! - Integer and bool values have no tangents.
 
 use crate::attr::{AttrReader, AttrResult, Attrs};
-use crate::build::Cx;
-use crate::error::{Error, Problem, Result};
+use crate::build::GraphTransforms;
+use crate::error::{Error, InferError, Result};
 use crate::expr::Expr;
 use crate::graph::{Graph, Value};
 use crate::literal::Literal;
@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Inferred output types.
-pub type Infer = std::result::Result<Vec<Type>, Problem>;
+pub type Infer = std::result::Result<Vec<Type>, InferError>;
 
 /// Tangents or cotangents; `None` is a symbolic zero.
 pub type Tangents = Vec<Option<Value>>;
@@ -97,12 +97,12 @@ pub struct SavedForBackward {
     /// Results kept.
     pub outputs: SmallVec<[usize; 2]>,
     /// Which operands must stay as they are.
-    pub when: When,
+    pub when: SavePolicy,
 }
 
 /// Which operands must not change before backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum When {
+pub enum SavePolicy {
     /// Those that are kept.
     #[default]
     Kept,
@@ -111,7 +111,7 @@ pub enum When {
     /// A quotient: the divisor is kept, and the dividend for the divisor's gradient.
     Quotient,
     /// All: backward computes the op again.
-    Again,
+    Recompute,
 }
 
 impl SavedForBackward {
@@ -127,7 +127,7 @@ impl SavedForBackward {
 
     /// These operands are kept, by an op that is linear in each: one for the gradients of the others.
     pub fn bilinear(inputs: &[usize]) -> SavedForBackward {
-        SavedForBackward { when: When::Bilinear, ..SavedForBackward::inputs(inputs) }
+        SavedForBackward { when: SavePolicy::Bilinear, ..SavedForBackward::inputs(inputs) }
     }
 
     /// These results are kept.
@@ -191,13 +191,13 @@ impl Semantics {
 
 /// What an op does in a graph of mixed precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
+pub enum AutocastRule {
     /// Takes narrow operands, sums in f32, gives a narrow result.
-    Narrow,
+    LowPrecision,
     /// Moves, selects, adds or multiplies elements: narrow if its operands are.
-    Follow,
+    Promote,
     /// Computes in f32.
-    Wide,
+    Fp32,
 }
 
 /// A rearrangement of elements: where the result's element comes from.
@@ -241,13 +241,13 @@ pub trait Rules {
     fn infer(&self, args: &[Type]) -> Infer;
 
     /// Tangents of the results, given operands `x`, their tangents `dx` and results `y`.
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents>;
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents>;
 
     /// Values and tangents of the results together, where the op and then `jvp` would compute something twice: the body of an op that has
     /// one, or a factorisation.
     fn jvp_with_values(
         &self,
-        _cx: &mut dyn Cx,
+        _cx: &mut dyn GraphTransforms,
         _x: &[Value],
         _dx: &[Option<Value>],
     ) -> Result<Option<(Vec<Value>, Tangents)>> {
@@ -260,19 +260,19 @@ pub trait Rules {
     }
 
     /// Partial evaluation: what can be computed from the known operands, what is saved, what remains.
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval>;
+    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval>;
 
     /// Cotangents of the linear operands (`None` for known ones), given those of the results.
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents>;
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents>;
 
     /// The op over a batch of `size`: operand `i` has the batch axis in front where `batched[i]`.
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>>;
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>>;
 
     /// What PyTorch would keep for backward.
     fn saves(&self) -> SavedForBackward;
 
     /// Its part in mixed precision.
-    fn precision(&self) -> Precision;
+    fn precision(&self) -> AutocastRule;
 
     /// What it computes.
     fn semantics(&self) -> Semantics;
@@ -290,21 +290,21 @@ pub trait Rules {
 }
 
 /// Checks the number of operands.
-pub(crate) fn arity(args: &[Type], n: usize) -> std::result::Result<(), Problem> {
-    if args.len() == n { Ok(()) } else { Err(Problem::Arity { expected: n.to_string(), got: args.len() }) }
+pub(crate) fn arity(args: &[Type], n: usize) -> std::result::Result<(), InferError> {
+    if args.len() == n { Ok(()) } else { Err(InferError::Arity { expected: n.to_string(), got: args.len() }) }
 }
 
 /// Checks that an axis exists.
-pub(crate) fn check_axis(axis: usize, rank: usize) -> std::result::Result<(), Problem> {
-    if axis < rank { Ok(()) } else { Err(Problem::Axis { axis: axis as i64, rank }) }
+pub(crate) fn check_axis(axis: usize, rank: usize) -> std::result::Result<(), InferError> {
+    if axis < rank { Ok(()) } else { Err(InferError::Axis { axis: axis as i64, rank }) }
 }
 
 /// Checks that axes exist and are named once.
-pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(), Problem> {
+pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(), InferError> {
     for (i, &a) in axes.iter().enumerate() {
         check_axis(a, rank)?;
         if axes[..i].contains(&a) {
-            return Err(Problem::RepeatedAxis(a));
+            return Err(InferError::RepeatedAxis(a));
         }
     }
     Ok(())
@@ -533,14 +533,14 @@ impl Op {
     }
 
     /// [`Rules::jvp`].
-    pub fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    pub fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         rule!(self, op => op.jvp(cx, x, dx, y))
     }
 
     /// [`Rules::jvp_with_values`].
     pub fn jvp_with_values(
         &self,
-        cx: &mut dyn Cx,
+        cx: &mut dyn GraphTransforms,
         x: &[Value],
         dx: &[Option<Value>],
     ) -> Result<Option<(Vec<Value>, Tangents)>> {
@@ -553,17 +553,17 @@ impl Op {
     }
 
     /// [`Rules::split`].
-    pub fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    pub fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         rule!(self, op => op.split(cx, args, known))
     }
 
     /// [`Rules::transpose`].
-    pub fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    pub fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         rule!(self, op => op.transpose(cx, args, ct))
     }
 
     /// [`Rules::batch`].
-    pub fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    pub fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         rule!(self, op => op.batch(cx, x, batched, size))
     }
 
@@ -573,7 +573,7 @@ impl Op {
     }
 
     /// [`Rules::precision`].
-    pub fn precision(&self) -> Precision {
+    pub fn precision(&self) -> AutocastRule {
         rule!(self, op => op.precision())
     }
 

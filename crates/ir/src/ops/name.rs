@@ -42,17 +42,17 @@ impl Rules for Name {
         Ok(args.to_vec())
     }
 
-    fn jvp(&self, _: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, _: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         Ok(dx.to_vec())
     }
 
     split_whole!();
 
-    fn transpose(&self, _: &mut dyn Cx, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, _: &mut dyn GraphTransforms, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         Ok(ct.to_vec())
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         batch_map(self.clone().into(), cx, x, batched, size)
     }
 
@@ -60,8 +60,8 @@ impl Rules for Name {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {

@@ -8,14 +8,14 @@ use crate::dtype::DType;
 use crate::scalar::{Binary, Scalar};
 
 /// Checks that two types differ along one axis only, and that the second is an integer's.
-fn check_along(axis: usize, data: &Type, index: &Type) -> std::result::Result<(), Problem> {
+fn check_along(axis: usize, data: &Type, index: &Type) -> std::result::Result<(), InferError> {
     check_axis(axis, data.rank())?;
     if !index.dtype.is_int() {
-        return Err(Problem::DType { operand: 1, expected: "an integer dtype", got: index.dtype });
+        return Err(InferError::DType { operand: 1, expected: "an integer dtype", got: index.dtype });
     }
     let fits = data.rank() == index.rank() && (0..data.rank()).all(|i| i == axis || data.shape[i] == index.shape[i]);
     if !fits {
-        return Err(Problem::other(format!("indices {index} must have the shape of {data}, except along axis {axis}")));
+        return Err(InferError::other(format!("indices {index} must have the shape of {data}, except along axis {axis}")));
     }
     Ok(())
 }
@@ -54,14 +54,14 @@ impl Rules for TakeAlong {
         Ok(vec![Type::checked(args[0].dtype, &args[1].shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let taken = dx[0].map(|d| cx.one(self.clone().into(), &[d, x[1]])).transpose()?;
         Ok(vec![taken])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
             (Arg::Linear(ty), Arg::Known(index)) => {
@@ -72,7 +72,7 @@ impl Rules for TakeAlong {
         }
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let wide = TakeAlong { axis: self.axis + 1 };
         batch_map(wide.into(), cx, x, batched, size)
     }
@@ -81,8 +81,8 @@ impl Rules for TakeAlong {
         SavedForBackward::inputs(&[1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -125,24 +125,24 @@ impl Rules for PutAlong {
         arity(args, 2)?;
         check_along(self.axis, &args[0], &args[1])?;
         if args[0].shape != args[1].shape {
-            return Err(Problem::Shapes(args[0].shape.clone(), args[1].shape.clone()));
+            return Err(InferError::Shapes(args[0].shape.clone(), args[1].shape.clone()));
         }
         if args[0].dtype == DType::Bool {
-            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: DType::Bool });
+            return Err(InferError::DType { operand: 0, expected: "a number dtype (not bool)", got: DType::Bool });
         }
         let mut shape = args[0].shape.clone();
         shape[self.axis] = self.size;
         Ok(vec![Type::checked(args[0].dtype, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let put = dx[0].map(|d| cx.one(self.clone().into(), &[d, x[1]])).transpose()?;
         Ok(vec![put])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
             (Arg::Linear(_), Arg::Known(index)) => {
@@ -153,7 +153,7 @@ impl Rules for PutAlong {
         }
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let wide = PutAlong { axis: self.axis + 1, size: self.size };
         batch_map(wide.into(), cx, x, batched, size)
     }
@@ -162,8 +162,8 @@ impl Rules for PutAlong {
         SavedForBackward::inputs(&[1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

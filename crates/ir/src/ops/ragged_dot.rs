@@ -62,7 +62,7 @@ fn risen(offsets: impl Iterator<Item = Scalar>, rows: usize) -> Vec<usize> {
 }
 
 /// The matrices of the last two axes, transposed.
-fn transpose_last(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+fn transpose_last(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     let rank = cx.ty(x).rank();
     cx.move_axis(x, rank - 1, rank - 2)
 }
@@ -85,17 +85,17 @@ impl Rules for RaggedDot {
         arity(args, 3)?;
         let (a, b, offsets) = (&args[0], &args[1], &args[2]);
         if a.dtype != b.dtype {
-            return Err(Problem::DTypes(a.dtype, b.dtype));
+            return Err(InferError::DTypes(a.dtype, b.dtype));
         }
         if !a.dtype.is_float() || !self.acc.is_float() || !self.out.is_float() {
-            return Err(Problem::DType {
+            return Err(InferError::DType {
                 operand: 0,
                 expected: "a float dtype, accumulated and given as floats",
                 got: a.dtype,
             });
         }
         if !matches!(offsets.dtype, DType::I32 | DType::I64) {
-            return Err(Problem::DType { operand: 2, expected: "i32 or i64", got: offsets.dtype });
+            return Err(InferError::DType { operand: 2, expected: "i32 or i64", got: offsets.dtype });
         }
         let n = self.batch;
         let matrices = match self.mode {
@@ -109,7 +109,7 @@ impl Rules for RaggedDot {
         let (batch, groups) = match (fits, offsets.shape.last()) {
             (true, Some(&o)) if o > 0 => (&a.shape[..n], o - 1),
             _ => {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "{a}, {b} and offsets {offsets} don't go together for {} groups under {n} batch axes",
                     self.mode.name()
                 )));
@@ -121,7 +121,7 @@ impl Rules for RaggedDot {
             RaggedMode::Contract => (q[0] == p[0], vec![groups, p[1], q[1]]),
         };
         if !fits {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{a} by {b} in {groups} groups: {}",
                 match self.mode {
                     RaggedMode::Rows => "needs [m, k] by [groups, k, n]",
@@ -133,7 +133,7 @@ impl Rules for RaggedDot {
         Ok(vec![Type::checked(self.out, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let op: Op = self.clone().into();
         let a = dx[0].map(|d| cx.one(op.clone(), &[d, x[1], x[2]])).transpose()?;
         let b = dx[1].map(|d| cx.one(op.clone(), &[x[0], d, x[2]])).transpose()?;
@@ -142,7 +142,7 @@ impl Rules for RaggedDot {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None; 3]) };
         let Arg::Known(offsets) = args[2] else {
             return not_linear(self);
@@ -177,7 +177,7 @@ impl Rules for RaggedDot {
         })
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let mut args = Vec::with_capacity(x.len());
         for (&v, &b) in x.iter().zip(batched) {
             args.push(if b { v } else { cx.repeat_front(v, size)? });
@@ -190,8 +190,8 @@ impl Rules for RaggedDot {
         SavedForBackward::bilinear(&[0, 1, 2])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Narrow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::LowPrecision
     }
 
     fn semantics(&self) -> Semantics {

@@ -46,7 +46,7 @@ impl ReduceKind {
     }
 
     /// Checks the dtype of what is reduced, the first operand.
-    pub(crate) fn check_dtype(self, dtype: DType) -> std::result::Result<(), Problem> {
+    pub(crate) fn check_dtype(self, dtype: DType) -> std::result::Result<(), InferError> {
         let (fits, expected) = match self {
             ReduceKind::Any | ReduceKind::All => (dtype == DType::Bool, "bool"),
             ReduceKind::Sum | ReduceKind::Prod => (dtype != DType::Bool, "a number dtype (not bool)"),
@@ -54,7 +54,7 @@ impl ReduceKind {
         };
         match fits {
             true => Ok(()),
-            false => Err(Problem::DType { operand: 0, expected, got: dtype }),
+            false => Err(InferError::DType { operand: 0, expected, got: dtype }),
         }
     }
 
@@ -96,7 +96,7 @@ impl Rules for Reduce {
         Ok(vec![x.with_shape(&shape)])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         Ok(vec![match self.kind {
             ReduceKind::Sum => Some(cx.sum(d, &self.axes)?),
@@ -108,7 +108,7 @@ impl Rules for Reduce {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         match (&args[0], self.kind) {
             (Arg::Linear(ty), ReduceKind::Sum) => Ok(vec![Some(cx.unreduce(c, &ty.shape, &self.axes)?)]),
@@ -116,7 +116,7 @@ impl Rules for Reduce {
         }
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let axes: Shape = self.axes.iter().map(|a| a + 1).collect();
         Ok(vec![(cx.one(Reduce { kind: self.kind, axes }.into(), x)?, true)])
     }
@@ -130,8 +130,8 @@ impl Rules for Reduce {
         }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -145,7 +145,7 @@ impl Rules for Reduce {
 }
 
 /// The tangent at the extremum; equal extrema share it in equal parts.
-fn extremum_tangent(cx: &mut dyn Cx, x: Value, d: Value, y: Value, axes: &[usize]) -> Result<Value> {
+fn extremum_tangent(cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value, axes: &[usize]) -> Result<Value> {
     let shape = cx.ty(x).shape;
     let wide = cx.unreduce(y, &shape, axes)?;
     let at = cx.compare(Compare::Eq, x, wide)?;
@@ -159,7 +159,7 @@ fn extremum_tangent(cx: &mut dyn Cx, x: Value, d: Value, y: Value, axes: &[usize
 
 /// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ, the other factors as the product of those before and of those behind: no division, so it takes zeros, and no
 /// chain from one element to the next, so its transpose is a product element by element.
-pub(crate) fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
+pub(crate) fn product_tangent(cx: &mut dyn GraphTransforms, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
     let ty = cx.ty(x);
     // Several axes become one, behind those that are kept.
     let (xs, ds, axis) = if let [axis] = *axes {
@@ -169,7 +169,7 @@ pub(crate) fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize
         let perm: Vec<usize> = kept.iter().chain(axes).copied().collect();
         let length: usize = axes.iter().map(|&a| ty.shape[a]).product();
         let shape: Shape = kept.iter().map(|&a| ty.shape[a]).chain([length]).collect();
-        let joined = |cx: &mut dyn Cx, v: Value| -> Result<Value> {
+        let joined = |cx: &mut dyn GraphTransforms, v: Value| -> Result<Value> {
             let p = cx.permute(v, &perm)?;
             cx.reshape(p, &shape)
         };

@@ -22,7 +22,7 @@ impl ReduceWindow {
     }
 
     /// The tangent of windows' products: windows are laid out side by side, and then it is that of `reduce`.
-    fn product_tangent(&self, cx: &mut dyn Cx, x: Value, d: Value, y: Value) -> Result<Value> {
+    fn product_tangent(&self, cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value) -> Result<Value> {
         let count = cx.ty(y).shape;
         if self.empty(&cx.ty(x).shape, &count) {
             return cx.full_like(y, 0.0);
@@ -33,7 +33,7 @@ impl ReduceWindow {
     }
 
     /// Elements of all windows, `[window.., count..]`, with `fill` for the padding.
-    fn patches(&self, cx: &mut dyn Cx, x: Value, count: &[usize], fill: f64) -> Result<Value> {
+    fn patches(&self, cx: &mut dyn GraphTransforms, x: Value, count: &[usize], fill: f64) -> Result<Value> {
         let w = &self.windows;
         let fill = cx.scalar(cx.ty(x).dtype, fill)?;
         let interior: Shape = w.base_dilation.iter().map(|d| d - 1).collect();
@@ -71,7 +71,7 @@ impl Rules for ReduceWindow {
         Ok(vec![Type::checked(args[0].dtype, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         Ok(vec![match self.kind {
             ReduceKind::Sum => Some(cx.one(self.clone().into(), &[d])?),
@@ -90,7 +90,7 @@ impl Rules for ReduceWindow {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let (Arg::Linear(ty), ReduceKind::Sum) = (&args[0], self.kind) else {
             return not_linear(self);
@@ -104,7 +104,7 @@ impl Rules for ReduceWindow {
         Ok(vec![Some(cx.one(back.into(), &[c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let wide =
             ReduceWindow { kind: self.kind, window: with_front(&self.window), windows: self.windows.with_front() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
@@ -117,8 +117,8 @@ impl Rules for ReduceWindow {
         }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -3,7 +3,7 @@
 use super::control::{batch_body, both_of_body, infer_body, known_places, outs_from};
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Build, Builder, SplitGraph};
+use crate::build::{GraphBuilder, Builder, SplitGraph};
 
 /// What a `remat` keeps for backward beyond its operands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,7 +87,7 @@ impl Remat {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         both_of_body(&self.body, cx, x, dx, |g| self.again(g))
     }
 }
@@ -123,7 +123,7 @@ impl Rules for Remat {
 
     /// Now: the known outputs, and the kept values. Later: the body again from the operands, but with the kept values
     /// in place of what computed them.
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let mut body = Graph::new();
         let ins: Vec<Value> = args.iter().map(|t| body.input(t.clone())).collect();
         let outs = without_calls(&self.body, &mut body, &ins)?;
@@ -169,7 +169,7 @@ impl Rules for Remat {
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         // The body mixes what is computed again with what is linear: separate the two, then turn the linear part round.
         let known: Vec<bool> = args.iter().map(|a| !a.is_linear()).collect();
         let s = cx.split_of(&self.body, &known)?;
@@ -199,16 +199,16 @@ impl Rules for Remat {
         Ok(grads)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         batch_body(&self.body, cx, x, batched, size, |g| self.again(g))
     }
 
     fn saves(&self) -> SavedForBackward {
-        SavedForBackward { when: When::Again, ..SavedForBackward::nothing() }
+        SavedForBackward { when: SavePolicy::Recompute, ..SavedForBackward::nothing() }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -7,7 +7,7 @@
 //! `xs[0..count]`, and `ys` beyond are zero. One compiled program so serves every length up to its bound.
 
 use super::*;
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
@@ -67,7 +67,7 @@ impl Scan {
     }
 
     /// The body's input types for these operands.
-    fn body_types(&self, args: &[Type]) -> std::result::Result<Vec<Type>, Problem> {
+    fn body_types(&self, args: &[Type]) -> std::result::Result<Vec<Type>, InferError> {
         let carried = self.consts + self.carries;
         let mut types = Vec::with_capacity(args.len());
         for (i, t) in args.iter().enumerate() {
@@ -76,7 +76,7 @@ impl Scan {
             } else if t.shape.first() == Some(&self.length) {
                 types.push(t.unbatched());
             } else {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "scanned operand {i} is {t}, but needs a first axis of {}",
                     self.length
                 )));
@@ -182,7 +182,7 @@ impl Scan {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         let first = self.first();
         let (nc, nk) = (self.consts, self.carries);
         let count_operand = self.bounded.then(|| x[0]);
@@ -269,12 +269,12 @@ impl Scan {
 }
 
 /// `count - done` as the number of iterations of a later piece; the loop itself clamps.
-fn offset_count<B: Build + ?Sized>(cx: &mut B, count: Value, done: usize) -> Result<Value> {
+fn offset_count<B: GraphBuilder + ?Sized>(cx: &mut B, count: Value, done: usize) -> Result<Value> {
     cx.offset(count, -(done as f64))
 }
 
 /// `op` inside a `Remat`.
-fn remat_of<B: Build + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Result<Vec<Value>> {
+fn remat_of<B: GraphBuilder + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Result<Vec<Value>> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = args.iter().map(|&v| b.graph.input(cx.ty(v))).collect();
     let outs = b.emit(op, &inputs)?;
@@ -285,7 +285,7 @@ fn remat_of<B: Build + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Result<Vec
 /// A batch of loops with a count each: all run as long as the longest, and a loop that is done keeps its carries.
 fn batch_counts(
     scan: &Scan,
-    cx: &mut dyn Cx,
+    cx: &mut dyn GraphTransforms,
     x: &[Value],
     batched: &[bool],
     size: usize,
@@ -359,26 +359,26 @@ impl Rules for Scan {
 
     fn infer(&self, args: &[Type]) -> Infer {
         if self.bounded && args.first() != Some(&Type::scalar(DType::I32)) {
-            return Err(Problem::other("a bounded scan needs its count as an i32 of rank 0 in front"));
+            return Err(InferError::other("a bounded scan needs its count as an i32 of rank 0 in front"));
         }
         let args = args.get(self.first()..).unwrap_or_default();
         let (ins, outs) = (self.body.input_types(), self.body.output_types());
         let carried = self.consts.saturating_add(self.carries);
         if args.len() != ins.len() || carried > ins.len() || self.carries > outs.len() {
-            return Err(Problem::Arity { expected: format!("{} after any count", ins.len()), got: args.len() });
+            return Err(InferError::Arity { expected: format!("{} after any count", ins.len()), got: args.len() });
         }
         if self.checkpoint == Checkpoint::Every(0) {
-            return Err(Problem::other("checkpoint every 0 iterations"));
+            return Err(InferError::other("checkpoint every 0 iterations"));
         }
         for (i, (have, need)) in self.body_types(args)?.iter().zip(&ins).enumerate() {
             if have != need {
-                return Err(Problem::other(format!("operand {i} gives the body {have}, but it takes {need}")));
+                return Err(InferError::other(format!("operand {i} gives the body {have}, but it takes {need}")));
             }
         }
         for i in 0..self.carries {
             let (init, next) = (&ins[self.consts + i], &outs[i]);
             if init != next {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
                 )));
             }
@@ -402,7 +402,7 @@ impl Rules for Scan {
         Ok(Some(b.finish(&outs)))
     }
 
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let first = self.first();
         if self.bounded && !known[0] {
             return Ok(PartialEval::Atomic);
@@ -532,7 +532,7 @@ impl Rules for Scan {
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let first = self.first();
         let (nc, nk) = (self.consts, self.carries);
         if ct.iter().all(Option::is_none) {
@@ -626,7 +626,7 @@ impl Rules for Scan {
         Ok(result)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         if self.bounded && batched[0] {
             return batch_counts(self, cx, x, batched, size);
         }
@@ -667,8 +667,8 @@ impl Rules for Scan {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -73,7 +73,7 @@ impl Scatter {
     }
 
     /// The gather that reads where this scatter writes.
-    fn gather(&self, cx: &mut dyn Cx, from: Value, indices: Value, updates: &Type, outside: f64) -> Result<Value> {
+    fn gather(&self, cx: &mut dyn GraphTransforms, from: Value, indices: Value, updates: &Type, outside: f64) -> Result<Value> {
         let ty = cx.ty(from);
         let gather = Gather {
             dims: self.dims.clone(),
@@ -88,7 +88,7 @@ impl Scatter {
 
     /// Which updates stay in the result of `Set`: each update's number is scattered, and those that can be read back
     /// were not overwritten.
-    fn survivors(&self, cx: &mut dyn Cx, operand: &Type, indices: Value, updates: &Type) -> Result<Value> {
+    fn survivors(&self, cx: &mut dyn GraphTransforms, operand: &Type, indices: Value, updates: &Type) -> Result<Value> {
         let n = updates.numel();
         let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
         let numbers = cx.iota(dtype, &[n], 0)?;
@@ -104,7 +104,7 @@ impl Scatter {
     /// Without a division by zero: where one factor is 0 the others are what remains, where two are 0 nothing does. It
     /// is exact also for repeated indices; only the second derivative at repeated indices with an update of 0 misses
     /// the terms that the zero hides.
-    fn other_factors(&self, cx: &mut dyn Cx, operand: Value, indices: Value, updates: Value) -> Result<Value> {
+    fn other_factors(&self, cx: &mut dyn GraphTransforms, operand: Value, indices: Value, updates: Value) -> Result<Value> {
         let ty = cx.ty(updates);
         let (zero, one) = (cx.full_like(updates, 0.0)?, cx.full_like(updates, 1.0)?);
         let is_zero = cx.compare(Compare::Eq, updates, zero)?;
@@ -123,7 +123,7 @@ impl Scatter {
 
     fn product_tangent(
         &self,
-        cx: &mut dyn Cx,
+        cx: &mut dyn GraphTransforms,
         x: &[Value],
         d_operand: Option<Value>,
         d_updates: Option<Value>,
@@ -147,7 +147,7 @@ impl Scatter {
     /// The tangent at the extremum; the operand and all updates equal to it share in equal parts.
     fn extremum_tangent(
         &self,
-        cx: &mut dyn Cx,
+        cx: &mut dyn GraphTransforms,
         x: &[Value],
         d_operand: Option<Value>,
         d_updates: Option<Value>,
@@ -196,15 +196,15 @@ impl Rules for Scatter {
         arity(args, 3)?;
         let (x, updates) = (&args[0], &args[2]);
         if x.dtype != updates.dtype {
-            return Err(Problem::DTypes(x.dtype, updates.dtype));
+            return Err(InferError::DTypes(x.dtype, updates.dtype));
         }
         if matches!(self.kind, ScatterKind::Add | ScatterKind::Mul) && x.dtype == DType::Bool {
-            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: x.dtype });
+            return Err(InferError::DType { operand: 0, expected: "a number dtype (not bool)", got: x.dtype });
         }
         let sizes = self.dims.slice_sizes(x.rank(), &updates.shape);
         let shape = self.dims.check(x, &args[1], &sizes, self.mode == ScatterMode::Clip)?;
         if shape != updates.shape {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "updates are {updates}, but these indices need {:?}",
                 shape.as_slice()
             )));
@@ -212,7 +212,7 @@ impl Rules for Scatter {
         Ok(vec![x.clone()])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         if dx[0].is_none() && dx[2].is_none() {
             return Ok(vec![None]);
         }
@@ -230,7 +230,7 @@ impl Rules for Scatter {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None; 3]) };
         let Arg::Known(indices) = args[1] else {
             return not_linear(self);
@@ -269,7 +269,7 @@ impl Rules for Scatter {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let updates = if batched[2] { x[2] } else { cx.repeat_front(x[2], size)? };
         // Shared indices: the batch walks inside the slices. Else it goes along with the indices.
@@ -285,8 +285,8 @@ impl Rules for Scatter {
         }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -81,16 +81,16 @@ impl SliceDims {
         indices: &Type,
         sizes: &[usize],
         inside: bool,
-    ) -> std::result::Result<Shape, Problem> {
+    ) -> std::result::Result<Shape, InferError> {
         let rank = operand.rank();
         if !indices.dtype.is_int() {
-            return Err(Problem::DType { operand: 1, expected: "an integer dtype", got: indices.dtype });
+            return Err(InferError::DType { operand: 1, expected: "an integer dtype", got: indices.dtype });
         }
         let Some((&components, batch)) = indices.shape.split_last() else {
-            return Err(Problem::other("indices need a last axis that holds index vectors"));
+            return Err(InferError::other("indices need a last axis that holds index vectors"));
         };
         if components != self.index_map.len() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "index vectors of {components} components, but {:?} operand axes are indexed",
                 self.index_map.as_slice()
             )));
@@ -101,31 +101,31 @@ impl SliceDims {
         check_axes(&moved, rank)?;
         check_axes(&self.index_batch, batch.len())?;
         if self.operand_batch.len() != self.index_batch.len() {
-            return Err(Problem::other("operand and indices must name as many batch axes"));
+            return Err(InferError::other("operand and indices must name as many batch axes"));
         }
         for (&a, &i) in self.operand_batch.iter().zip(&self.index_batch) {
             if operand.shape[a] != batch[i] {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "axis {a} of {operand} goes along with axis {i} of the indices {indices}; their sizes differ"
                 )));
             }
         }
         if sizes.len() != rank || self.offset.len() + absent.len() != rank {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "slices need a size for each of the {rank} axes of {operand}, of which {} walk and {} don't",
                 self.offset.len(),
                 absent.len()
             )));
         }
         if let Some(&a) = absent.iter().find(|&&a| sizes[a] != 1) {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "axis {a} is absent from the slices, so its slice size is 1, not {}",
                 sizes[a]
             )));
         }
         let slices_rank = batch.len() + self.offset.len();
         if !self.offset.windows(2).all(|w| w[0] < w[1]) {
-            return Err(Problem::other(format!("slice axes {:?} must increase", self.offset.as_slice())));
+            return Err(InferError::other(format!("slice axes {:?} must increase", self.offset.as_slice())));
         }
         check_axes(&self.offset, slices_rank)?;
         let mut window = (0..rank).filter(|&a| self.is_window(a)).map(|a| sizes[a]);
@@ -140,7 +140,7 @@ impl SliceDims {
             && !shape.contains(&0)
             && let Some(a) = (0..rank).find(|&a| sizes[a] > operand.shape[a])
         {
-            return Err(Problem::other(format!("a slice of {} does not fit axis {a} of {operand}", sizes[a])));
+            return Err(InferError::other(format!("a slice of {} does not fit axis {a} of {operand}", sizes[a])));
         }
         Ok(shape)
     }

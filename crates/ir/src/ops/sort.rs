@@ -2,7 +2,7 @@
 
 use super::elementwise::batch_map;
 use super::*;
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::dtype::{Class, DType};
 use crate::scalar::Scalar;
 use std::cmp::Ordering;
@@ -22,7 +22,7 @@ pub struct Sort {
 
 impl Sort {
     /// The places, along the axis, that a sort by these keys takes its elements from, as i32.
-    pub fn permutation<B: Build + ?Sized>(&self, b: &mut B, keys: &[Value]) -> Result<Value> {
+    pub fn permutation<B: GraphBuilder + ?Sized>(&self, b: &mut B, keys: &[Value]) -> Result<Value> {
         let ty = match keys.first() {
             Some(&k) => b.ty(k),
             None => return Err(Error::Invalid("a sort needs a key".into())),
@@ -87,23 +87,23 @@ impl Rules for Sort {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some(first) = args.first() else {
-            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
+            return Err(InferError::Arity { expected: "at least 1".into(), got: 0 });
         };
         check_axis(self.axis, first.rank())?;
         if self.num_keys == 0 || self.num_keys > args.len() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "num_keys is {}, but there are {} operands to compare by",
                 self.num_keys,
                 args.len()
             )));
         }
         if let Some(other) = args.iter().find(|t| t.shape != first.shape) {
-            return Err(Problem::Shapes(first.shape.clone(), other.shape.clone()));
+            return Err(InferError::Shapes(first.shape.clone(), other.shape.clone()));
         }
         Ok(args.to_vec())
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let types: Vec<Type> = x.iter().map(|&v| cx.ty(v)).collect();
         control::jvp_body(&self.as_reads(&types)?, cx, x, dx, |g| Call::new(g).into())
     }
@@ -116,7 +116,7 @@ impl Rules for Sort {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let wide = Sort { axis: self.axis + 1, ..self.clone() };
         batch_map(wide.into(), cx, x, batched, size)
     }
@@ -125,8 +125,8 @@ impl Rules for Sort {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

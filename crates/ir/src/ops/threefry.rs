@@ -38,10 +38,10 @@ impl Rules for Threefry2x32 {
         arity(args, 4)?;
         for (operand, t) in args.iter().enumerate() {
             if t.dtype != DType::U32 {
-                return Err(Problem::DType { operand, expected: "u32", got: t.dtype });
+                return Err(InferError::DType { operand, expected: "u32", got: t.dtype });
             }
             if t.shape != args[0].shape {
-                return Err(Problem::Shapes(args[0].shape.clone(), t.shape.clone()));
+                return Err(InferError::Shapes(args[0].shape.clone(), t.shape.clone()));
             }
         }
         Ok(vec![args[0].clone(), args[0].clone()])
@@ -51,7 +51,7 @@ impl Rules for Threefry2x32 {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         batch_map(Threefry2x32.into(), cx, x, batched, size)
     }
 
@@ -59,8 +59,8 @@ impl Rules for Threefry2x32 {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

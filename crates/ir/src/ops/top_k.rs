@@ -30,7 +30,7 @@ impl Rules for TopK {
         let x = &args[0];
         check_axis(self.axis, x.rank())?;
         if self.k > x.shape[self.axis] {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "there are no {} largest elements along axis {} of {x}",
                 self.k, self.axis
             )));
@@ -40,7 +40,7 @@ impl Rules for TopK {
         Ok(vec![x.with_shape(&shape), Type::checked(DType::I32, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let take = TakeAlong { axis: self.axis };
         let taken = dx[0].map(|d| cx.one(take.into(), &[d, y[1]])).transpose()?;
         Ok(vec![taken, None])
@@ -49,7 +49,7 @@ impl Rules for TopK {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let wide = TopK { k: self.k, axis: self.axis + 1 };
         Ok(cx.emit(wide.into(), x)?.into_iter().map(|v| (v, true)).collect())
     }
@@ -58,8 +58,8 @@ impl Rules for TopK {
         SavedForBackward::outputs(&[1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -49,7 +49,7 @@ impl Rules for Reshape {
         arity(args, 1)?;
         let ty = Type::checked(args[0].dtype, &self.shape)?;
         if ty.numel() != args[0].numel() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{} has {} elements and can't become {:?}, which has {}",
                 args[0],
                 args[0].numel(),
@@ -63,12 +63,12 @@ impl Rules for Reshape {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         Ok(vec![Some(cx.reshape(c, &linear_operand(self, &args[0])?.shape)?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let mut shape = self.shape.clone();
         shape.insert(0, size);
         Ok(vec![(cx.reshape(x[0], &shape)?, true)])
@@ -76,8 +76,8 @@ impl Rules for Reshape {
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -109,7 +109,7 @@ impl Rules for Permute {
         arity(args, 1)?;
         check_axes(&self.perm, args[0].rank())?;
         if self.perm.len() != args[0].rank() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "a permutation of {} axes for an operand of rank {}",
                 self.perm.len(),
                 args[0].rank()
@@ -122,7 +122,7 @@ impl Rules for Permute {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         linear_operand(self, &args[0])?;
         let mut inverse: Shape = self.perm.clone();
@@ -132,15 +132,15 @@ impl Rules for Permute {
         Ok(vec![Some(cx.permute(c, &inverse)?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let perm: Shape = std::iter::once(0).chain(self.perm.iter().map(|p| p + 1)).collect();
         Ok(vec![(cx.permute(x[0], &perm)?, true)])
     }
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -175,15 +175,15 @@ impl Rules for Broadcast {
         let x = &args[0];
         let ty = Type::checked(x.dtype, &self.shape)?;
         if self.dims.len() != x.rank() {
-            return Err(Problem::other(format!("dims {:?} must name each axis of {x}", self.dims.as_slice())));
+            return Err(InferError::other(format!("dims {:?} must name each axis of {x}", self.dims.as_slice())));
         }
         if !self.dims.windows(2).all(|w| w[0] < w[1]) {
-            return Err(Problem::other(format!("dims {:?} must increase", self.dims.as_slice())));
+            return Err(InferError::other(format!("dims {:?} must increase", self.dims.as_slice())));
         }
         for (i, &d) in self.dims.iter().enumerate() {
             check_axis(d, self.shape.len())?;
             if x.shape[i] != self.shape[d] && x.shape[i] != 1 {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "axis {i} of {x} has size {}, which does not repeat to {} in {:?}",
                     x.shape[i],
                     self.shape[d],
@@ -197,7 +197,7 @@ impl Rules for Broadcast {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let ty = linear_operand(self, &args[0])?.clone();
         // Axes that are new, or that repeat a size-1 axis; the latter come back as size 1 by the reshape.
@@ -211,7 +211,7 @@ impl Rules for Broadcast {
         Ok(vec![Some(cx.reshape(summed, &ty.shape)?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let shape: Shape = std::iter::once(size).chain(self.shape.iter().copied()).collect();
         let dims: Shape = std::iter::once(0).chain(self.dims.iter().map(|d| d + 1)).collect();
         Ok(vec![(cx.broadcast(x[0], &shape, &dims)?, true)])
@@ -219,8 +219,8 @@ impl Rules for Broadcast {
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -261,13 +261,13 @@ impl Rules for Slice {
         let x = &args[0];
         let n = x.rank();
         if self.start.len() != n || self.limit.len() != n || self.stride.len() != n {
-            return Err(Problem::other(format!("start, limit and stride must name each of the {n} axes of {x}")));
+            return Err(InferError::other(format!("start, limit and stride must name each of the {n} axes of {x}")));
         }
         let mut shape = Shape::new();
         for i in 0..n {
             let (s, l, k) = (self.start[i], self.limit[i], self.stride[i]);
             if s > l || l > x.shape[i] || k == 0 {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "slice {s}..{l} by {k} does not fit axis {i} of {x}: it needs start ≤ limit ≤ size and stride ≥ 1"
                 )));
             }
@@ -279,7 +279,7 @@ impl Rules for Slice {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let ty = linear_operand(self, &args[0])?.clone();
         let taken = cx.ty(c).shape;
@@ -295,7 +295,7 @@ impl Rules for Slice {
         Ok(vec![Some(cx.pad(c, zero, &low, &high, &interior)?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let front = |first: usize, s: &Shape| -> Shape { std::iter::once(first).chain(s.iter().copied()).collect() };
         let v = cx.slice(x[0], &front(0, &self.start), &front(size, &self.limit), &front(1, &self.stride))?;
         Ok(vec![(v, true)])
@@ -303,8 +303,8 @@ impl Rules for Slice {
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -356,23 +356,23 @@ impl Rules for Pad {
         arity(args, 2)?;
         let x = &args[0];
         if args[1].rank() != 0 {
-            return Err(Problem::other(format!("the fill must have rank 0, got {}", args[1])));
+            return Err(InferError::other(format!("the fill must have rank 0, got {}", args[1])));
         }
         if x.dtype != args[1].dtype {
-            return Err(Problem::DTypes(x.dtype, args[1].dtype));
+            return Err(InferError::DTypes(x.dtype, args[1].dtype));
         }
         let n = x.rank();
         if self.low.len() != n || self.high.len() != n || self.interior.len() != n {
-            return Err(Problem::other(format!("low, high and interior must name each of the {n} axes of {x}")));
+            return Err(InferError::other(format!("low, high and interior must name each of the {n} axes of {x}")));
         }
         let mut shape = Shape::new();
         for i in 0..n {
-            let too_large = || Problem::TooLarge { dtype: x.dtype, shape: x.shape.clone() };
+            let too_large = || InferError::TooLarge { dtype: x.dtype, shape: x.shape.clone() };
             let size = x.shape[i] as i128;
             let spread = size + (size - 1).max(0) * self.interior[i] as i128;
             let padded = spread + self.low[i] as i128 + self.high[i] as i128;
             if padded < 0 {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "padding {} and {} cuts more than axis {i} of {x} holds",
                     self.low[i], self.high[i]
                 )));
@@ -382,7 +382,7 @@ impl Rules for Pad {
         Ok(vec![Type::checked(x.dtype, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         if dx[0].is_none() && dx[1].is_none() {
             return Ok(vec![None]);
         }
@@ -399,9 +399,9 @@ impl Rules for Pad {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
-        let size = |cx: &mut dyn Cx, a: &Arg| match a {
+        let size = |cx: &mut dyn GraphTransforms, a: &Arg| match a {
             Arg::Linear(t) => t.clone(),
             Arg::Known(v) => cx.ty(*v),
         };
@@ -424,7 +424,7 @@ impl Rules for Pad {
         Ok(vec![args[0].is_linear().then_some(inner), fill])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let pad: Op = self.with_front().into();
         if !batched[1] {
@@ -444,8 +444,8 @@ impl Rules for Pad {
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -484,21 +484,21 @@ impl Rules for Flip {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         linear_operand(self, &args[0])?;
         Ok(vec![Some(cx.flip(c, &self.axes)?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let axes: Shape = self.axes.iter().map(|a| a + 1).collect();
         Ok(vec![(cx.flip(x[0], &axes)?, true)])
     }
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {
@@ -528,29 +528,29 @@ impl Rules for Concat {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some(first) = args.first() else {
-            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
+            return Err(InferError::Arity { expected: "at least 1".into(), got: 0 });
         };
         check_axis(self.axis, first.rank())?;
         let mut total = 0usize;
         for t in args {
             if t.dtype != first.dtype {
-                return Err(Problem::DTypes(first.dtype, t.dtype));
+                return Err(InferError::DTypes(first.dtype, t.dtype));
             }
             let fits =
                 t.rank() == first.rank() && (0..t.rank()).all(|i| i == self.axis || t.shape[i] == first.shape[i]);
             if !fits {
-                return Err(Problem::Shapes(first.shape.clone(), t.shape.clone()));
+                return Err(InferError::Shapes(first.shape.clone(), t.shape.clone()));
             }
             total = total
                 .checked_add(t.shape[self.axis])
-                .ok_or(Problem::TooLarge { dtype: first.dtype, shape: t.shape.clone() })?;
+                .ok_or(InferError::TooLarge { dtype: first.dtype, shape: t.shape.clone() })?;
         }
         let mut shape = first.shape.clone();
         shape[self.axis] = total;
         Ok(vec![Type::checked(first.dtype, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         if dx.iter().all(Option::is_none) {
             return Ok(vec![None]);
         }
@@ -566,7 +566,7 @@ impl Rules for Concat {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else {
             return Ok(vec![None; args.len()]);
         };
@@ -582,7 +582,7 @@ impl Rules for Concat {
         Ok(out)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let mut parts = Vec::with_capacity(x.len());
         for (&v, &b) in x.iter().zip(batched) {
             parts.push(if b { v } else { cx.repeat_front(v, size)? });
@@ -592,8 +592,8 @@ impl Rules for Concat {
 
     saves_nothing!();
 
-    fn precision(&self) -> Precision {
-        Precision::Follow
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Promote
     }
 
     fn semantics(&self) -> Semantics {

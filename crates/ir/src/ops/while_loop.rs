@@ -6,7 +6,7 @@
 
 use super::scan::{marked, rewired};
 use super::*;
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::dtype::DType;
 
 /// After this many iterations the interpreter gives up.
@@ -45,7 +45,7 @@ impl While {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let d_body: Vec<bool> = dx[nc..nc + nb].iter().map(Option::is_some).collect();
         let mut carry: Vec<bool> = dx[nc + nb..].iter().map(Option::is_some).collect();
@@ -119,7 +119,7 @@ impl Rules for While {
         let carries = self.carries();
         let consts = self.cond_consts.saturating_add(self.body_consts);
         if args.len() != consts.saturating_add(carries) {
-            return Err(Problem::Arity {
+            return Err(InferError::Arity {
                 expected: format!("{consts} constants and {carries} carries"),
                 got: args.len(),
             });
@@ -128,12 +128,12 @@ impl Rules for While {
         let (cond_consts, body_consts) = consts.split_at(self.cond_consts);
         let verdict = control::infer_body(&self.cond, &[cond_consts, carry].concat())?;
         if verdict != [Type::scalar(DType::Bool)] {
-            return Err(Problem::other("the predicate must give one bool[]"));
+            return Err(InferError::other("the predicate must give one bool[]"));
         }
         let outs = control::infer_body(&self.body, &[body_consts, carry].concat())?;
         for (i, (init, next)) in carry.iter().zip(&outs).enumerate() {
             if init != next {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
                 )));
             }
@@ -145,7 +145,7 @@ impl Rules for While {
 
     /// The known half is the loop over the carries that depend on known values alone, if those decide how long it runs.
     /// The later half is the whole loop again: what it would need from each iteration can't be stored.
-    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn split(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let mut carry = known[nc + nb..].to_vec();
         let body = loop {
@@ -184,7 +184,7 @@ impl Rules for While {
         Ok(PartialEval::Parts(SplitOp { known: Some((half.into(), known_args)), rest, outs }))
     }
 
-    fn transpose(&self, _: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, _: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         if ct.iter().all(Option::is_none) {
             return Ok(vec![None; args.len()]);
         }
@@ -195,7 +195,7 @@ impl Rules for While {
         ))
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let mut carry = batched[nc + nb..].to_vec();
         let (cond, body, each_its_own) = loop {
@@ -225,8 +225,8 @@ impl Rules for While {
         SavedForBackward::nothing()
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

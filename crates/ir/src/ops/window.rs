@@ -53,28 +53,28 @@ impl Windows {
     }
 
     /// The number of windows along each axis.
-    pub(crate) fn count(&self, base: &[usize], window: &[usize]) -> std::result::Result<Shape, Problem> {
+    pub(crate) fn count(&self, base: &[usize], window: &[usize]) -> std::result::Result<Shape, InferError> {
         let n = base.len();
         let lengths = [self.strides.len(), self.low.len(), self.high.len()];
         let lengths = [&lengths[..], &[self.base_dilation.len(), self.window_dilation.len()]].concat();
         if window.len() != n || lengths.iter().any(|&l| l != n) {
-            return Err(Problem::other(format!("window, strides, padding and dilations must name each of {n} axes")));
+            return Err(InferError::other(format!("window, strides, padding and dilations must name each of {n} axes")));
         }
         let mut shape = Shape::new();
         for i in 0..n {
             if self.strides[i] == 0 || self.base_dilation[i] == 0 || self.window_dilation[i] == 0 {
-                return Err(Problem::other(format!("stride and dilation of window axis {i} must be at least 1")));
+                return Err(InferError::other(format!("stride and dilation of window axis {i} must be at least 1")));
             }
             let padded = spread(base[i], self.base_dilation[i]) + self.low[i] as i128 + self.high[i] as i128;
             if padded < 0 {
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "padding {} and {} cuts more than window axis {i} of size {} holds",
                     self.low[i], self.high[i], base[i]
                 )));
             }
             let room = padded - spread(window[i], self.window_dilation[i]);
             let count = if room < 0 { 0 } else { room / self.strides[i] as i128 + 1 };
-            shape.push(usize::try_from(count).map_err(|_| Problem::other(format!("{count} windows along axis {i}")))?);
+            shape.push(usize::try_from(count).map_err(|_| InferError::other(format!("{count} windows along axis {i}")))?);
         }
         Ok(shape)
     }

@@ -91,7 +91,7 @@ window_op! {
     WindowScatter, "window_scatter_max", "window_scatter_min"
 }
 
-fn repeat_unbatched(cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<Value>> {
+fn repeat_unbatched(cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<Value>> {
     x.iter().zip(batched).map(|(&v, &b)| if b { Ok(v) } else { cx.repeat_front(v, size) }).collect()
 }
 
@@ -107,20 +107,20 @@ impl Rules for WindowGather {
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 2)?;
         if args[0].shape != args[1].shape {
-            return Err(Problem::Shapes(args[0].shape.clone(), args[1].shape.clone()));
+            return Err(InferError::Shapes(args[0].shape.clone(), args[1].shape.clone()));
         }
         let shape = self.windows.count(&args[0].shape, &self.window)?;
         Ok(vec![Type::checked(args[1].dtype, &shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[1] else { return Ok(vec![None]) };
         Ok(vec![Some(cx.one(self.clone().into(), &[x[0], d])?)])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         let (Arg::Known(keys), Arg::Linear(_)) = (&args[0], &args[1]) else {
             return not_linear(self);
@@ -129,7 +129,7 @@ impl Rules for WindowGather {
         Ok(vec![None, Some(cx.one(back.into(), &[*keys, c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let args = repeat_unbatched(cx, x, batched, size)?;
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
@@ -138,8 +138,8 @@ impl Rules for WindowGather {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -171,7 +171,7 @@ impl Rules for WindowScatter {
         arity(args, 2)?;
         let shape = self.windows.count(&args[0].shape, &self.window)?;
         if shape != args[1].shape {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{} has {:?} windows, but {} is scattered into them",
                 args[0],
                 shape.as_slice(),
@@ -179,19 +179,19 @@ impl Rules for WindowScatter {
             )));
         }
         if args[1].dtype == DType::Bool {
-            return Err(Problem::DType { operand: 1, expected: "a number dtype (not bool)", got: DType::Bool });
+            return Err(InferError::DType { operand: 1, expected: "a number dtype (not bool)", got: DType::Bool });
         }
         Ok(vec![Type::checked(args[1].dtype, &args[0].shape)?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[1] else { return Ok(vec![None]) };
         Ok(vec![Some(cx.one(self.clone().into(), &[x[0], d])?)])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         let (Arg::Known(keys), Arg::Linear(_)) = (&args[0], &args[1]) else {
             return not_linear(self);
@@ -200,7 +200,7 @@ impl Rules for WindowScatter {
         Ok(vec![None, Some(cx.one(back.into(), &[*keys, c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let args = repeat_unbatched(cx, x, batched, size)?;
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
@@ -209,8 +209,8 @@ impl Rules for WindowScatter {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

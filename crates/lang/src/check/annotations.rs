@@ -4,7 +4,7 @@
 use super::annotation_table::{self as table, FUSION_PATTERNS, Kind, Place, RECIPE, Row};
 use super::primitives;
 use crate::ast::{Annotation, Arg, Expr, ExprKind, Flow, Item, LetItem, Recipe, SectionKind, StepKind};
-use crate::consteval::{EvalErrorKind, Names, Truth, Value, eval};
+use crate::consteval::{EvalErrorKind, Names, Ternary, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
@@ -338,7 +338,7 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
     let flag = |key: &str| {
         let value = get(key).and_then(|value| eval(value, names).ok());
         match value {
-            Some(Value::Bool(Truth::Known(value))) => Some(value),
+            Some(Value::Bool(Ternary::Known(value))) => Some(value),
             _ => None,
         }
     };

@@ -6,7 +6,7 @@ use super::rules::Operand;
 use super::scope::Scope;
 use super::types::{Shape, TensorType};
 use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, Path, Source, Statement, Step, StepKind};
-use crate::consteval::{Truth, Value};
+use crate::consteval::{Ternary, Value};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Exactness};
 use crate::resolve::{ItemRef, Program};
@@ -143,8 +143,8 @@ impl<'a> GraphChecker<'a> {
     /// Decides a guard, or asks for it to be decided.
     pub(super) fn guard(&mut self, expr: &Expr) -> Result<bool, Undecided> {
         match crate::consteval::truth(expr, &self.scope) {
-            Ok(Truth::Known(value)) => Ok(value),
-            Ok(Truth::Open(condition)) => Err(Undecided(condition)),
+            Ok(Ternary::Known(value)) => Ok(value),
+            Ok(Ternary::Open(condition)) => Err(Undecided(condition)),
             Err(error) => {
                 let found = self.scope.explain(error, Code::E016);
                 let found = match found.code {

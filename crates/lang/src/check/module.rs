@@ -10,7 +10,7 @@ use crate::ast::{
     Annotation, DeclKind, DimExpr, Expr, LetItem, Param, ParamEntry, Section, SectionKind, TypeExpr, TypeKind,
     WeightPart,
 };
-use crate::consteval::{Truth, Value, eval};
+use crate::consteval::{Ternary, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
 use crate::resolve::{Entity, ModuleView, Program};
@@ -148,7 +148,7 @@ impl GraphChecker<'_> {
                 let scope = at.map_or(&self.scope, |(_, scope)| scope);
                 let condition = &constraint.condition;
                 let finding = match eval(condition, scope) {
-                    Ok(Value::Bool(Truth::Known(false))) => {
+                    Ok(Value::Bool(Ternary::Known(false))) => {
                         let span = at.map_or(condition.span, |(span, _)| span);
                         let shown = self.program.sources.slice(condition.span).to_string();
                         let mut violated = Diagnostic::new(Code::E027, span, constraint.message.value.clone())
@@ -265,7 +265,7 @@ impl GraphChecker<'_> {
             TypeKind::Tensor { dtype, .. } => dtype.as_ref().map(|name| name.name.clone()),
             _ => None,
         };
-        let few = |name: &Option<String>| name.as_deref().is_some_and(|name| transform::Few::named(name).is_some());
+        let few = |name: &Option<String>| name.as_deref().is_some_and(|name| transform::LowPrecision::named(name).is_some());
         let declared_few = declared.as_deref().is_some_and(crate::lower::is_few);
         if let Some(note) = notes.iter().find(|note| note.name.name == "scaling")
             && !(few(&stored) || stored.is_none() && declared_few)

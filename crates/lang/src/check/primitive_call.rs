@@ -5,7 +5,7 @@ use super::graph::{GraphChecker, Undecided};
 use super::primitives::{Primitive, Rule};
 use super::rules::{self, Attributes, Operand};
 use super::scope::Scope;
-use super::signature::{Misfit, Signature};
+use super::signature::{SignatureMismatch, Signature};
 use super::types::{Shape, TensorType, is_integer};
 use crate::ast::{Arg, Call, DTYPE_NAMES, IoTensor, Param, TypeExpr, TypeKind};
 use crate::consteval::{Value, eval};
@@ -97,7 +97,7 @@ impl GraphChecker<'_> {
                     Some(types)
                 }
                 Err(error) => {
-                    let misfit = Misfit { expected: String::new(), label: error.label };
+                    let misfit = SignatureMismatch { expected: String::new(), label: error.label };
                     self.shape_error(call.span, misfit, &operands, error.hint);
                     None
                 }

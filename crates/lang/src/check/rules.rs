@@ -2,7 +2,7 @@
 
 use super::primitives::Rule;
 use super::types::{Shape, TensorType, is_integer, promoted};
-use crate::consteval::{Truth, Value};
+use crate::consteval::{Ternary, Value};
 use crate::dims::{Dim, Exactness};
 use crate::span::Span;
 use std::cell::RefCell;
@@ -402,7 +402,7 @@ fn reduce(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeErro
     for number in numbers {
         axes.push(x.axis(number).ok_or_else(|| ShapeError::new(format!("{x} has no axis {number}")))?);
     }
-    let keep = matches!(attributes.get("keepdim"), Some(Value::Bool(Truth::Known(true))));
+    let keep = matches!(attributes.get("keepdim"), Some(Value::Bool(Ternary::Known(true))));
     let mut result = Shape { lead: x.lead.clone(), dims: Vec::new() };
     for (index, dim) in x.dims.iter().enumerate() {
         match (axes.contains(&index), keep) {

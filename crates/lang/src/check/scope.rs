@@ -2,7 +2,7 @@
 
 use super::types::{Shape, TensorType};
 use crate::ast::{DimExpr, Expr, ExprKind, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalError, EvalErrorKind, INDEX, INTRINSICS, Names, Truth, Value, eval};
+use crate::consteval::{EvalError, EvalErrorKind, INDEX, INTRINSICS, Names, Ternary, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
 use crate::resolve::ModuleView;
@@ -143,7 +143,7 @@ impl Scope {
                 Value::Int(Dim::symbol(symbol))
             }
             Some("float") => Value::Float(None),
-            Some("bool") => Value::Bool(Truth::Open(name.to_string())),
+            Some("bool") => Value::Bool(Ternary::Open(name.to_string())),
             _ => Value::Unknown,
         }
     }

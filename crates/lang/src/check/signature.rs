@@ -23,7 +23,7 @@ pub(super) struct Signature {
 }
 
 /// Why a tensor does not fit its slot.
-pub(super) struct Misfit {
+pub(super) struct SignatureMismatch {
     pub(super) expected: String,
     pub(super) label: String,
 }
@@ -51,11 +51,11 @@ impl Signature {
     }
 
     /// Fits a tensor to a slot's type.
-    pub(super) fn fit(&mut self, slot: &TensorType, found: &TensorType) -> Result<(), Misfit> {
+    pub(super) fn fit(&mut self, slot: &TensorType, found: &TensorType) -> Result<(), SignatureMismatch> {
         let (Some(pattern), Some(shape)) = (&slot.shape, &found.shape) else {
             return Ok(());
         };
-        let misfit = |this: &Self, label: String| Misfit { expected: this.show(pattern), label };
+        let misfit = |this: &Self, label: String| SignatureMismatch { expected: this.show(pattern), label };
         let extra = shape.dims.len().checked_sub(pattern.dims.len());
         match (&pattern.lead, extra) {
             (None, Some(0)) if shape.lead.is_none() => {}

@@ -1,6 +1,6 @@
 //! Evaluation. Every failure names the part of the expression that caused it.
 
-use super::value::{Truth, Value};
+use super::value::{Ternary, Value};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::dims::Dim;
 use crate::span::Span;
@@ -81,7 +81,7 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
         ExprKind::Bool(value) => Ok(Value::bool(*value)),
         ExprKind::None => Ok(Value::None),
         ExprKind::Name(name) => match names.value(name) {
-            Some(Value::Bool(Truth::Open(condition))) => Ok(Value::Bool(decide(condition, names))),
+            Some(Value::Bool(Ternary::Open(condition))) => Ok(Value::Bool(decide(condition, names))),
             Some(value) => Ok(value),
             None if names.is_tensor(name) => fail(EvalErrorKind::Runtime(name.clone())),
             None => fail(EvalErrorKind::Undefined(name.clone())),
@@ -105,25 +105,25 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
         }
         ExprKind::Compare(first, rest) => {
             let mut left = eval(first, names)?;
-            let mut result = Truth::Known(true);
+            let mut result = Ternary::Known(true);
             for (op, right) in rest {
                 let right_value = eval(right, names)?;
                 let truth = compare(*op, &left, &right_value, names)
                     .map_err(|words| EvalError { span: expr.span, kind: EvalErrorKind::Type(words) })?;
                 match truth {
-                    Truth::Known(true) => {}
-                    Truth::Known(false) => return Ok(Value::bool(false)),
-                    open if result == Truth::Known(true) => result = open,
-                    Truth::Open(_) => {}
+                    Ternary::Known(true) => {}
+                    Ternary::Known(false) => return Ok(Value::bool(false)),
+                    open if result == Ternary::Known(true) => result = open,
+                    Ternary::Open(_) => {}
                 }
                 left = right_value;
             }
             Ok(Value::Bool(result))
         }
         ExprKind::IfElse { then, condition, otherwise } => match truth(condition, names)? {
-            Truth::Known(true) => eval(then, names),
-            Truth::Known(false) => eval(otherwise, names),
-            Truth::Open(open) => {
+            Ternary::Known(true) => eval(then, names),
+            Ternary::Known(false) => eval(otherwise, names),
+            Ternary::Open(open) => {
                 names.wish(&open);
                 let (a, b) = (eval(then, names)?, eval(otherwise, names)?);
                 Ok(if a == b { a } else { Value::Unknown })
@@ -138,7 +138,7 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
                     [Arg { value, name: None, .. }] if value.as_name().is_some_and(|name| names.is_tensor(name)) => {
                         let tensor = value.as_name().unwrap_or_default();
                         let open = || decide(format!("given({tensor})"), names);
-                        Ok(Value::Bool(names.given(tensor).map_or_else(open, Truth::Known)))
+                        Ok(Value::Bool(names.given(tensor).map_or_else(open, Ternary::Known)))
                     }
                     _ => fail(EvalErrorKind::Type("`given` takes the name of an optional tensor".to_string())),
                 };
@@ -196,7 +196,7 @@ fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn Names) -> 
 }
 
 /// Evaluates a condition.
-pub(crate) fn truth(expr: &Expr, names: &dyn Names) -> Result<Truth, EvalError> {
+pub(crate) fn truth(expr: &Expr, names: &dyn Names) -> Result<Ternary, EvalError> {
     match eval(expr, names)? {
         Value::Bool(truth) => Ok(truth),
         Value::Unknown => Ok(decide("?".to_string(), names)),
@@ -215,8 +215,8 @@ fn root(expr: &Expr) -> Option<&str> {
     }
 }
 
-fn decide(condition: String, names: &dyn Names) -> Truth {
-    names.assumed(&condition).map_or(Truth::Open(condition), Truth::Known)
+fn decide(condition: String, names: &dyn Names) -> Ternary {
+    names.assumed(&condition).map_or(Ternary::Open(condition), Ternary::Known)
 }
 
 fn unary(op: UnaryOp, value: Value) -> Result<Value, String> {
@@ -224,7 +224,7 @@ fn unary(op: UnaryOp, value: Value) -> Result<Value, String> {
         (_, Value::Unknown) => Ok(Value::Unknown),
         (UnaryOp::Neg, Value::Int(dim)) => Ok(Value::Int(-dim)),
         (UnaryOp::Neg, Value::Float(value)) => Ok(Value::Float(value.map(|v| -v))),
-        (UnaryOp::Not | UnaryOp::Bang, Value::Bool(Truth::Known(value))) => Ok(Value::bool(!value)),
+        (UnaryOp::Not | UnaryOp::Bang, Value::Bool(Ternary::Known(value))) => Ok(Value::bool(!value)),
         (UnaryOp::Not | UnaryOp::Bang, open @ Value::Bool(_)) => Ok(open),
         (UnaryOp::Neg, other) => Err(format!("cannot negate {}", other.kind())),
         (_, other) => Err(format!("`not` needs a condition, found {}", other.kind())),
@@ -236,9 +236,9 @@ fn logic(op: BinaryOp, left: &Expr, right: &Expr, names: &dyn Names) -> EvalResu
     let b = truth(right, names)?;
     let deciding = op == BinaryOp::Or;
     Ok(Value::Bool(match (a, b) {
-        (Truth::Known(x), _) | (_, Truth::Known(x)) if x == deciding => Truth::Known(deciding),
-        (Truth::Known(_), other) | (other, Truth::Known(_)) => other,
-        (first @ Truth::Open(_), Truth::Open(_)) => first,
+        (Ternary::Known(x), _) | (_, Ternary::Known(x)) if x == deciding => Ternary::Known(deciding),
+        (Ternary::Known(_), other) | (other, Ternary::Known(_)) => other,
+        (first @ Ternary::Open(_), Ternary::Open(_)) => first,
     }))
 }
 
@@ -310,12 +310,12 @@ fn power(base: &Dim, exponent: &Dim) -> Option<Dim> {
     }
 }
 
-fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Truth, String> {
+fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Ternary, String> {
     use std::cmp::Ordering;
     let open = || decide(format!("{a} {} {b}", op.symbol()), names);
     let test = |order: Option<Ordering>| match order {
-        None => Truth::Known(op == CompareOp::Ne),
-        Some(order) => Truth::Known(match op {
+        None => Ternary::Known(op == CompareOp::Ne),
+        Some(order) => Ternary::Known(match op {
             CompareOp::Eq => order.is_eq(),
             CompareOp::Ne => order.is_ne(),
             CompareOp::Lt => order.is_lt(),
@@ -325,7 +325,7 @@ fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Tru
         }),
     };
     let equality = matches!(op, CompareOp::Eq | CompareOp::Ne);
-    let same = |same: bool| Ok(Truth::Known(same == (op == CompareOp::Eq)));
+    let same = |same: bool| Ok(Ternary::Known(same == (op == CompareOp::Eq)));
     match (a, b) {
         (Value::Unknown, _) | (_, Value::Unknown) => Ok(open()),
         (Value::Int(x), Value::Int(y)) => {
@@ -340,7 +340,7 @@ fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Tru
         }
         (Value::None, Value::None) if equality => same(true),
         (Value::None, _) | (_, Value::None) if equality => same(false),
-        (Value::Bool(Truth::Known(x)), Value::Bool(Truth::Known(y))) if equality => same(x == y),
+        (Value::Bool(Ternary::Known(x)), Value::Bool(Ternary::Known(y))) if equality => same(x == y),
         (Value::Bool(_), Value::Bool(_)) if equality => Ok(open()),
         (Value::Str(x) | Value::Word(x), Value::Str(y) | Value::Word(y)) if equality => same(x == y),
         (Value::List(x), Value::List(y)) if equality => same(x == y),
@@ -400,7 +400,7 @@ mod tests {
             Some(match name {
                 "n" => symbol(0),
                 "m" => symbol(1),
-                "flag" => Value::Bool(Truth::Open("flag".to_string())),
+                "flag" => Value::Bool(Ternary::Open("flag".to_string())),
                 "half" => Value::Float(Some(0.5)),
                 _ => return None,
             })

@@ -5,4 +5,4 @@ mod value;
 
 pub use eval::{EvalError, EvalErrorKind, Names, eval};
 pub(crate) use eval::{INDEX, INTRINSICS, truth};
-pub use value::{Truth, Value};
+pub use value::{Ternary, Value};

@@ -11,7 +11,7 @@ pub enum Value {
     /// A float; `None` if it depends on a parameter without a value.
     Float(Option<f64>),
     /// A boolean.
-    Bool(Truth),
+    Bool(Ternary),
     /// A string.
     Str(String),
     /// `None`.
@@ -26,7 +26,7 @@ pub enum Value {
 
 /// Whether a condition holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Truth {
+pub enum Ternary {
     /// It is decided.
     Known(bool),
     /// It depends on this condition, which parameters without values leave open.
@@ -36,7 +36,7 @@ pub enum Truth {
 impl Value {
     /// A decided boolean.
     pub fn bool(value: bool) -> Value {
-        Value::Bool(Truth::Known(value))
+        Value::Bool(Ternary::Known(value))
     }
 
     /// An integer.
@@ -72,8 +72,8 @@ impl fmt::Display for Value {
         match self {
             Value::Int(dim) => write!(f, "{dim}"),
             Value::Float(Some(value)) => write!(f, "{value}"),
-            Value::Bool(Truth::Known(value)) => write!(f, "{value}"),
-            Value::Bool(Truth::Open(condition)) => f.write_str(condition),
+            Value::Bool(Ternary::Known(value)) => write!(f, "{value}"),
+            Value::Bool(Ternary::Open(condition)) => f.write_str(condition),
             Value::Str(text) => write!(f, "\"{text}\""),
             Value::None => f.write_str("None"),
             Value::List(items) => {

@@ -11,7 +11,7 @@ use super::{Init, Lowerer, Parameter, Result, fail, misfit, unsupported};
 use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
-use ir::{Build, DType, Type, Value};
+use ir::{GraphBuilder, DType, Type, Value};
 use training::lora;
 
 /// What an annotation brings into the module that it stands in, by names behind the tensor's.

@@ -9,15 +9,15 @@ use super::notes::{Notes, find};
 use super::{Fusion, Lowerer, Result, Summing, fail, misfit, unsupported};
 use crate::ast::{Annotation, Flow, StepKind};
 use crate::check::{Place, check_annotations};
-use crate::consteval::{Names, Truth, Value as Const};
+use crate::consteval::{Names, Ternary, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative, Name};
-use ir::{Build, Builder, Value};
+use ir::{GraphBuilder, Builder, Value};
 use std::sync::Arc;
-use transform::Few;
+use transform::LowPrecision;
 
 /// Constants with their values; any other name may be a tensor.
 pub(super) struct Known<'a>(pub(super) &'a Frame);
@@ -57,7 +57,7 @@ impl Lowerer<'_> {
         let span = note.name.span;
         // Whole numbers without a scale are a conversion as any other.
         let plain = name == "int8" && find(notes, "scaling").is_none();
-        if let Some(few) = Few::named(&name).filter(|_| !plain) {
+        if let Some(few) = LowPrecision::named(&name).filter(|_| !plain) {
             let how = self.rounding(few, notes, &Known(frame), span)?;
             self.emulates(span, &format!("rounded to {}, and kept in f32", how.words()));
             return self.quantized(value, &how, span);
@@ -118,7 +118,7 @@ impl Lowerer<'_> {
         let mut value = value;
         let flag = |note: &Annotation, key: &str| {
             let given = note.argument(key).and_then(|expr| frame.constant(expr).ok());
-            !matches!(given, Some(Const::Bool(Truth::Known(false))))
+            !matches!(given, Some(Const::Bool(Ternary::Known(false))))
         };
         for note in notes {
             let mark = match note.name.name.as_str() {

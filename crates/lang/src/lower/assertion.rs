@@ -4,10 +4,10 @@ use super::frame::Frame;
 use super::graph::Operand;
 use super::{Lowerer, Result, fail, misfit, unsupported};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
-use crate::consteval::{Truth, Value as Const};
+use crate::consteval::{Ternary, Value as Const};
 use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
-use ir::{Binary, Build, Compare, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, Unary, Value};
 
 /// A part of a condition.
 enum Term {
@@ -34,7 +34,7 @@ impl Lowerer<'_> {
 
     fn truth(&mut self, expr: &Expr, frame: &Frame) -> Result<Held> {
         match self.term(expr, frame)? {
-            Term::Known(Const::Bool(Truth::Known(known))) => Ok(Held::Known(known)),
+            Term::Known(Const::Bool(Ternary::Known(known))) => Ok(Held::Known(known)),
             Term::Known(_) => fail(Code::E003, expr.span, "expected a condition", "this is not true or false"),
             Term::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(Held::Computed(value)),
             Term::Tensor(_) => {
@@ -69,7 +69,7 @@ impl Lowerer<'_> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.term(inner, frame),
             ExprKind::Unary(UnaryOp::Not | UnaryOp::Bang, inner) => match self.term(inner, frame)? {
-                Term::Known(Const::Bool(Truth::Known(value))) => Ok(Term::Known(Const::bool(!value))),
+                Term::Known(Const::Bool(Ternary::Known(value))) => Ok(Term::Known(Const::bool(!value))),
                 Term::Known(_) => fail(Code::E003, inner.span, "expected a condition", ""),
                 Term::Tensor(value) => self.built(expr, |b| b.unary(Unary::Not, value)),
             },
@@ -77,8 +77,8 @@ impl Lowerer<'_> {
                 let (a, c) = (self.term(a, frame)?, self.term(c, frame)?);
                 let and = *op == BinaryOp::And;
                 match (a, c) {
-                    (Term::Known(Const::Bool(Truth::Known(known))), other)
-                    | (other, Term::Known(Const::Bool(Truth::Known(known)))) => {
+                    (Term::Known(Const::Bool(Ternary::Known(known))), other)
+                    | (other, Term::Known(Const::Bool(Ternary::Known(known)))) => {
                         Ok(if known == and { other } else { Term::Known(Const::bool(known)) })
                     }
                     (Term::Tensor(a), Term::Tensor(c)) => {

@@ -300,7 +300,7 @@ impl Lowerer<'_> {
                         }
                         _ => like,
                     };
-                    let scalar = ir::Build::scalar(&mut self.b, like, number);
+                    let scalar = ir::GraphBuilder::scalar(&mut self.b, like, number);
                     inputs
                         .push(Operand::Tensor(scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?));
                 }
@@ -359,7 +359,7 @@ impl Lowerer<'_> {
                 if let Operand::Tensor(value) = operand
                     && self.b.graph.ty(*value).dtype.is_float()
                 {
-                    let cast = ir::Build::cast(&mut self.b, *value, dtype);
+                    let cast = ir::GraphBuilder::cast(&mut self.b, *value, dtype);
                     *value = cast.map_err(|e| super::misfit(&e, call.span, "@precision"))?;
                 }
             }
@@ -372,7 +372,7 @@ impl Lowerer<'_> {
         let mut results = primitives::lower(self, &p)?;
         if let Some(dtype) = product_of.filter(|_| self.compute.is_none() && self.few.is_none()) {
             for value in &mut results {
-                *value = ir::Build::cast(&mut self.b, *value, dtype).map_err(|e| super::misfit(&e, p.span, p.name))?;
+                *value = ir::GraphBuilder::cast(&mut self.b, *value, dtype).map_err(|e| super::misfit(&e, p.span, p.name))?;
             }
         }
         if by_length {
@@ -404,7 +404,7 @@ impl Lowerer<'_> {
             if let Some(Operand::Tensor(value)) = operand
                 && self.b.graph.ty(*value).dtype.is_float()
             {
-                *value = ir::Build::cast(&mut self.b, *value, widest).map_err(|e| super::misfit(&e, p.span, p.name))?;
+                *value = ir::GraphBuilder::cast(&mut self.b, *value, widest).map_err(|e| super::misfit(&e, p.span, p.name))?;
             }
         }
         Ok(())

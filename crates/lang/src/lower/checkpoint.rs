@@ -11,7 +11,7 @@ use crate::ast::{Annotation, Flow, NamePattern, Statement};
 use crate::resolve::ModuleView;
 use crate::span::Span;
 use ir::ops::{Name, Remat, RematPolicy};
-use ir::{Build, Builder, Graph, Value};
+use ir::{GraphBuilder, Builder, Graph, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 

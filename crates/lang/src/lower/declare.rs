@@ -14,7 +14,7 @@ use crate::consteval::{INDEX, Names, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
-use ir::{Build, DType, Type, Value};
+use ir::{GraphBuilder, DType, Type, Value};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use transform::Rounding;

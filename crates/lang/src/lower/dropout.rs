@@ -1,10 +1,10 @@
 //! Dropout: elements left out at random in a step of training, by a key that the caller changes with every step.
 
-use ir::{Build, Compare, DType, Result, Value};
+use ir::{GraphBuilder, Compare, DType, Result, Value};
 
 /// `x` with a share of its elements zero and the others larger by as much. `key` is `u32[2]`; equal keys and streams draw
 /// equal elements.
-pub fn dropout<B: Build + ?Sized>(b: &mut B, x: Value, key: Value, stream: Value, share: f64) -> Result<Value> {
+pub fn dropout<B: GraphBuilder + ?Sized>(b: &mut B, x: Value, key: Value, stream: Value, share: f64) -> Result<Value> {
     let ty = b.ty(x);
     let n = ty.numel();
     let word = |b: &mut B, i: usize| -> Result<Value> {

@@ -11,8 +11,8 @@ use crate::consteval::Names;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use ir::ops::{Dot, Name, RaggedDot};
-use ir::{Build, DType, Op, Type, Value};
-use transform::{AS_WRITTEN, Few, FewBits, Rounding, Scaling};
+use ir::{GraphBuilder, DType, Op, Type, Value};
+use transform::{AS_WRITTEN, LowPrecision, FewBits, Rounding, Scaling};
 
 /// Names of quantised values begin so.
 const QUANTIZED: &str = "quantized ";
@@ -76,7 +76,7 @@ impl Lowerer<'_> {
             let label = "it computes in a dtype that needs none";
             return fail(Code::E008, note.span, "`@scaling` of what is not quantised", label);
         }
-        let usual = if self.in_backward { Few::E5M2 } else { Few::E4M3 };
+        let usual = if self.in_backward { LowPrecision::E5M2 } else { LowPrecision::E4M3 };
         let few = own.few.or(self.few).or(self.whole).unwrap_or(FewBits::new(Rounding::new(usual)));
         let on = |how: Rounding, role: Role| Scale::on(Some(&scale), Rounding { delay: None, ..how }, role, note.span);
         own.few = Some(FewBits {
@@ -114,12 +114,12 @@ impl Lowerer<'_> {
             StepKind::Shape(_) => false,
         });
         let converts =
-            find(notes, "dtype").and_then(|note| note.word("type")).is_some_and(|name| Few::named(&name).is_some());
+            find(notes, "dtype").and_then(|note| note.word("type")).is_some_and(|name| LowPrecision::named(&name).is_some());
         !quantizes && !converts
     }
 
     /// The rounding that a few-bit dtype and `@scaling` beside it ask for.
-    pub(super) fn rounding(&self, few: Few, notes: &[&Annotation], names: &dyn Names, span: Span) -> Result<Rounding> {
+    pub(super) fn rounding(&self, few: LowPrecision, notes: &[&Annotation], names: &dyn Names, span: Span) -> Result<Rounding> {
         let scale = self.scale(notes, names)?;
         Scale::on(scale.as_ref().map(|(_, scale)| scale), Rounding::new(few), Role::Alone, span)
     }
@@ -200,19 +200,19 @@ impl Lowerer<'_> {
     }
 
     /// What a value is quantised to, if it is.
-    pub(super) fn format_of(&self, value: Value) -> Option<Few> {
+    pub(super) fn format_of(&self, value: Value) -> Option<LowPrecision> {
         self.marked(value).map(|(few, _)| few)
     }
 
     /// The format of a quantised value, and whether it is a stored weight.
-    fn marked(&self, value: Value) -> Option<(Few, bool)> {
+    fn marked(&self, value: Value) -> Option<(LowPrecision, bool)> {
         if !self.quantizes {
             return None;
         }
         let Op::Name(name) = &self.b.graph.node_of(value)?.op else { return None };
         match name.name.strip_prefix(QUANTIZED) {
-            Some(format) => Some((Few::named(format)?, false)),
-            None => Some((Few::named(name.name.strip_prefix(STORED)?)?, true)),
+            Some(format) => Some((LowPrecision::named(format)?, false)),
+            None => Some((LowPrecision::named(name.name.strip_prefix(STORED)?)?, true)),
         }
     }
 
@@ -227,7 +227,7 @@ impl Lowerer<'_> {
             let Operand::Tensor(value) = operand else { continue };
             let dtype = self.b.graph.ty(*value).dtype;
             match self.marked(*value) {
-                Some((few @ (Few::Int8 | Few::Int4), false)) => {
+                Some((few @ (LowPrecision::Int8 | LowPrecision::Int4), false)) => {
                     let found =
                         Diagnostic::new(Code::E015, p.span, format!("`{}` cannot take {} here", p.name, few.name()))
                             .label("whole numbers are not dequantised without a word")
@@ -358,7 +358,7 @@ impl Lowerer<'_> {
 
 /// Whether a dtype of a declaration is one of few bits; whole numbers of 8 bits stand for themselves there.
 pub(crate) fn is_few(name: &str) -> bool {
-    name != "int8" && Few::named(name).is_some()
+    name != "int8" && LowPrecision::named(name).is_some()
 }
 
 fn not_quantized<T>(note: &Annotation) -> Result<T> {

@@ -4,7 +4,7 @@ use super::checkpoint::Lists;
 use super::rope_table::RopeTable;
 use super::{Result, constraints, fail};
 use crate::ast::{DimExpr, Expr, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalErrorKind, Names, Truth, Value as Const, eval};
+use crate::consteval::{EvalErrorKind, Names, Ternary, Value as Const, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView};
 use crate::span::Span;
@@ -99,7 +99,7 @@ impl Frame {
 
     pub(super) fn condition(&self, expr: &Expr) -> Result<bool> {
         match self.constant(expr)? {
-            Const::Bool(Truth::Known(value)) => Ok(value),
+            Const::Bool(Ternary::Known(value)) => Ok(value),
             other => fail(Code::E016, expr.span, "expected a condition", format!("this is {other}")),
         }
     }
@@ -161,7 +161,7 @@ impl Frame {
             }
         }
         for (condition, message) in constraints(view) {
-            if matches!(eval(condition, self), Ok(Const::Bool(Truth::Known(false)))) {
+            if matches!(eval(condition, self), Ok(Const::Bool(Ternary::Known(false)))) {
                 let message = format!("{message}{}", self.told(view, condition));
                 return fail(Code::E027, condition.span, message, "does not hold for these sizes");
             }

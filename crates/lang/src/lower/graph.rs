@@ -17,10 +17,10 @@ use crate::check::{Place, graph_uses};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::ModuleView;
 use crate::span::Span;
-use ir::{Build, Value};
+use ir::{GraphBuilder, Value};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use transform::Few;
+use transform::LowPrecision;
 
 /// The precision outside of a statement, and the roundings before it.
 type Outer = (Option<transform::FewBits>, bool, usize);
@@ -92,7 +92,7 @@ impl Lowerer<'_> {
         }
         self.declared(view, &frame)?;
         // A backward that was written for wide products would multiply in full.
-        let written = self.options.written_backward && self.options.decode.is_none() && self.few.is_none();
+        let written = self.options.custom_backward && self.options.decode.is_none() && self.few.is_none();
         let outputs = if written && view.backward.is_some() {
             self.with_written_backward(view, &frame, &inputs, at)
         } else {
@@ -168,11 +168,11 @@ impl Lowerer<'_> {
     fn as_declared(&mut self, slot: &IoTensor, value: Value, frame: &Frame) -> Result<Value> {
         let notes: Vec<&Annotation> = slot.annotations.iter().collect();
         if let Some(note) = find(&notes, "dtype") {
-            check_scaling_alone(&notes, note.word("type").is_some_and(|name| Few::named(&name).is_some()))?;
+            check_scaling_alone(&notes, note.word("type").is_some_and(|name| LowPrecision::named(&name).is_some()))?;
             return self.converted(value, &notes, frame);
         }
         let name = slot.ty.as_ref().and_then(stated);
-        let few = name.filter(|name| is_few(&name.name)).and_then(|name| Some((Few::named(&name.name)?, name)));
+        let few = name.filter(|name| is_few(&name.name)).and_then(|name| Some((LowPrecision::named(&name.name)?, name)));
         check_scaling_alone(&notes, few.is_some())?;
         if let Some((few, name)) = few {
             if self.format_of(value) == Some(few) || !self.b.graph.ty(value).dtype.is_float() {
@@ -339,7 +339,7 @@ impl Lowerer<'_> {
             self.valid(&item.annotations, if self.in_backward { Place::Backward } else { Place::Item }, frame)?;
             let own: Vec<&Annotation> = item.annotations.iter().collect();
             let said = find(&own, "dtype").and_then(|note| note.word("type"));
-            check_scaling_alone(&own, said.is_some_and(|name| Few::named(&name).is_some()))?;
+            check_scaling_alone(&own, said.is_some_and(|name| LowPrecision::named(&name).is_some()))?;
             if let (Some(note), false) = (item.annotations.first(), matches!(operand, Operand::Tensor(_))) {
                 let message = format!("`@{}` on something that is no tensor", note.name.name);
                 return fail(Code::E008, note.span, message, "has no effect");
@@ -442,7 +442,7 @@ impl Lowerer<'_> {
         let notes: Vec<&Annotation> = step.annotations.iter().collect();
         let quantizes = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "quantize");
         let few =
-            find(&notes, "dtype").and_then(|note| note.word("type")).is_some_and(|name| Few::named(&name).is_some());
+            find(&notes, "dtype").and_then(|note| note.word("type")).is_some_and(|name| LowPrecision::named(&name).is_some());
         let scales = !quantizes && !few;
         let own = self.precision(&notes, &Known(frame), scales)?;
         let computes = own.compute.is_some() || own.few.is_some();

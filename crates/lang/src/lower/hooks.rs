@@ -7,7 +7,7 @@ use super::notes::{Notes, text};
 use super::{Lowerer, Result, misfit};
 use crate::ast::Annotation;
 use crate::span::Span;
-use ir::{Build, Builder, Type, Value};
+use ir::{GraphBuilder, Builder, Type, Value};
 use std::sync::Arc;
 
 /// Which layer of a stack a hook stands in.

@@ -36,11 +36,11 @@ use crate::resolve::{ItemRef, ModuleView, Program};
 use crate::span::Span;
 use checkpoint::Region;
 use frame::Frame;
-use ir::{Build, Builder, DType, Graph, Loc, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Loc, Type, Value};
 use rope_table::RopeTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use time::{Kind, Time};
+use time::{Kind, SequenceAnalysis};
 
 /// What may be chosen about a lowering.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub struct Options {
     /// Lower one step of decoding, with caches for this many positions.
     pub decode: Option<usize>,
     /// Use backward graphs as they are written; otherwise all are derived.
-    pub written_backward: bool,
+    pub custom_backward: bool,
     /// Make arrays of blocks one parameter per tensor, stacked along a first axis, and run them by a scan.
     pub scan: bool,
     /// What is registered at the points of `@hook`.
@@ -72,7 +72,7 @@ impl Default for Options {
         Options {
             dtype: DType::F32,
             decode: None,
-            written_backward: true,
+            custom_backward: true,
             scan: false,
             hooks: Hooks::new(),
             probes: false,
@@ -248,11 +248,11 @@ pub use sizes::{check_given, constant, input_types};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Why each new token needs the whole sequence again; none where a step of decoding gives the same.
-    pub whole: Option<String>,
+    pub not_incremental: Option<String>,
     /// The smallest table that is read by the ids given: ids are below it.
     pub vocabulary: Option<usize>,
     /// The smallest table that is read by position: sequences are no longer.
-    pub longest: Option<usize>,
+    pub max_positions: Option<usize>,
     /// The last size of the first result: labels are below it.
     pub classes: Option<usize>,
 }
@@ -307,7 +307,7 @@ fn trial(
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
     options: &Options,
-) -> Result<(Time, Limits)> {
+) -> Result<(SequenceAnalysis, Limits)> {
     let mut tried = time::TRIALS.iter().map(|&steps| trial_of(steps, view, program, given, inputs, options));
     let first = tried.next().unwrap_or_else(|| Ok(Default::default()));
     first.or_else(|found| tried.find_map(Result::ok).ok_or(found))
@@ -320,24 +320,24 @@ fn trial_of(
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
     options: &Options,
-) -> Result<(Time, Limits)> {
+) -> Result<(SequenceAnalysis, Limits)> {
     let mut inputs = inputs.to_vec();
     inputs.iter_mut().filter_map(|ty| ty.shape.get_mut(1)).for_each(|size| *size = steps);
     let options = Options { decode: Some(steps), ..options.clone() };
-    let mut lowerer = Lowerer { time: Some(Time::trial()), ..Lowerer::new(program, &options) };
+    let mut lowerer = Lowerer { time: Some(SequenceAnalysis::trial()), ..Lowerer::new(program, &options) };
     let mut lowered = lowerer.run(view, given, &inputs)?;
     if !lowerer.adapters_found.is_empty() {
         let adapters = std::mem::take(&mut lowerer.adapters_found);
-        let time = Some(Time::trial());
+        let time = Some(SequenceAnalysis::trial());
         lowerer = Lowerer { adapters: Some(adapters), time, ..Lowerer::new(program, &options) };
         lowered = lowerer.run(view, given, &inputs)?;
     }
     let time = lowerer.time.take().unwrap_or_default();
     let classes = lowered.graph.outputs().first().and_then(|out| lowered.graph.ty(*out).shape.last().copied());
     let limits = Limits {
-        whole: time.why_mixed().map(String::from),
+        not_incremental: time.why_mixed().map(String::from),
         vocabulary: lowerer.vocabulary,
-        longest: lowerer.longest,
+        max_positions: lowerer.max_positions,
         classes,
     };
     Ok((time, limits))
@@ -378,11 +378,11 @@ struct Lowerer<'a> {
     caches: Vec<(Value, Value)>,
     position: Option<Value>,
     /// How values depend on the sequence, in decoding.
-    time: Option<Time>,
+    time: Option<SequenceAnalysis>,
     /// What `positions` gave, and the bounds that tables set.
     counted: Vec<Value>,
     ids: Vec<Value>,
-    longest: Option<usize>,
+    max_positions: Option<usize>,
     vocabulary: Option<usize>,
     depth: usize,
     /// The next stack computes each block again in backward.
@@ -450,7 +450,7 @@ impl<'a> Lowerer<'a> {
             time: None,
             counted: Vec::new(),
             ids: Vec::new(),
-            longest: None,
+            max_positions: None,
             vocabulary: None,
             depth: 0,
             checkpoint_blocks: None,

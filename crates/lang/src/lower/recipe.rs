@@ -2,12 +2,12 @@
 
 use super::{Result, fail};
 use crate::ast::{Expr, ExprKind, Recipe as Declared};
-use crate::consteval::{Names, Truth, Value as Const, eval};
+use crate::consteval::{Names, Ternary, Value as Const, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
 use ir::DType;
-use transform::{Delay, Few, FewBits, Rounding, Scaling};
+use transform::{DelayedScaling, LowPrecision, FewBits, Rounding, Scaling};
 
 /// The policies of `@precision`.
 pub const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
@@ -61,7 +61,7 @@ pub struct Recipe {
 impl Recipe {
     /// A policy by its name; for one operation its results have the dtype that §7.4.2 says.
     pub fn policy(name: &str) -> Option<Recipe> {
-        let (e4m3, e5m2) = (Rounding::new(Few::E4M3), Rounding::new(Few::E5M2));
+        let (e4m3, e5m2) = (Rounding::new(LowPrecision::E4M3), Rounding::new(LowPrecision::E5M2));
         let wide = |dtype| Recipe { compute: Some(dtype), output: Some(Format::Wide(dtype)), ..Recipe::default() };
         let few = |few, output| Recipe { few: Some(few), output: Some(output), ..Recipe::default() };
         let bf16 = Format::Wide(DType::BF16);
@@ -71,7 +71,7 @@ impl Recipe {
             "fp16" => wide(DType::F16),
             "fp8_hybrid" => few(FewBits::new(e4m3).backward(e5m2), bf16),
             "fp8_pure" => few(FewBits::new(e4m3).backward(e4m3), Format::Few(e4m3)),
-            "fp4" => few(FewBits::new(Rounding::new(Few::E2M1)), bf16),
+            "fp4" => few(FewBits::new(Rounding::new(LowPrecision::E2M1)), bf16),
             _ => return None,
         })
     }
@@ -134,7 +134,7 @@ impl Recipe {
                 Format::Wide(dtype) => {
                     made.compute = Some(dtype);
                     if let Some((other, at)) = backward.filter(|(other, _)| *other != word) {
-                        let what = if Few::named(other).is_some() {
+                        let what = if LowPrecision::named(other).is_some() {
                             "gradients in few bits need activations in few bits"
                         } else {
                             "a recipe whose gradients have another dtype than its activations is not supported yet"
@@ -160,7 +160,7 @@ impl Recipe {
                 }
             },
             None => {
-                if let Some((word, at)) = backward.filter(|(word, _)| Few::named(word).is_some()) {
+                if let Some((word, at)) = backward.filter(|(word, _)| LowPrecision::named(word).is_some()) {
                     let label = "give `forward_activation_dtype` too";
                     return fail(Code::E008, at, format!("gradients in {word} need activations in few bits"), label);
                 }
@@ -190,7 +190,7 @@ impl Recipe {
             return fail(Code::E008, name.span, "`scaling_strategy` has no meaning here", label);
         }
         if let Some((name, value)) = find("stochastic_rounding")
-            && matches!(eval(value, &Nothing), Ok(Const::Bool(Truth::Known(true))))
+            && matches!(eval(value, &Nothing), Ok(Const::Bool(Ternary::Known(true))))
         {
             match made.few.as_mut().and_then(|few| few.backward.as_mut()) {
                 Some(backward) => backward.stochastic = true,
@@ -241,7 +241,7 @@ pub(super) fn named(name: &str, span: Span) -> Result<Format> {
         "bf16" => Format::Wide(DType::BF16),
         "fp16" => Format::Wide(DType::F16),
         "int32" => Format::Wide(DType::I32),
-        _ => match Few::named(name) {
+        _ => match LowPrecision::named(name) {
             Some(few) => Format::Few(Rounding::new(few)),
             None => {
                 let mut unknown = Diagnostic::new(Code::E015, span, format!("no dtype named `{name}`"))
@@ -278,7 +278,7 @@ pub(super) enum Scale {
     PerChannel { margin: f64 },
     PerToken { margin: f64 },
     PerBlock { margin: f64, rows: usize, columns: usize },
-    Delayed { margin: f64, delay: Delay },
+    Delayed { margin: f64, delay: DelayedScaling },
 }
 
 impl Scale {
@@ -323,7 +323,7 @@ impl Scale {
             "delayed" => {
                 let history = get("history_len").map_or(Ok(16), |expr| size(expr, "a history"))?;
                 let interval = get("update_interval").map_or(Ok(1), |expr| size(expr, "an interval"))?;
-                Scale::Delayed { margin, delay: Delay { history, interval } }
+                Scale::Delayed { margin, delay: DelayedScaling { history, interval } }
             }
             "per_tensor" | "dynamic" => Scale::PerTensor { margin, dynamic: strategy == "dynamic" },
             other => {
@@ -358,7 +358,7 @@ impl Scale {
                 .hint("write `per_block`, with `block_size=(1, 16)`, `(16, 16)` or `(32, 32)`");
             Err(Box::new(found))
         };
-        let fp4 = few == Few::E2M1;
+        let fp4 = few == LowPrecision::E2M1;
         Ok(match *scale {
             // What the tensor at hand asks for, in the blocks that the format needs.
             Scale::PerTensor { margin, dynamic: true } if fp4 => Rounding { margin, ..plain },
@@ -398,8 +398,8 @@ pub(super) fn stored(plain: Rounding, scale: Option<&Scale>, span: Span) -> Resu
         return fail(Code::E008, span, "a weight is scaled by what it is, not by what it was", "write `per_channel`");
     }
     let usual = match plain.format {
-        Few::E2M1 => Scaling::Blocks(1, 16),
-        Few::Int4 => Scaling::Blocks(1, 32),
+        LowPrecision::E2M1 => Scaling::Blocks(1, 16),
+        LowPrecision::Int4 => Scaling::Blocks(1, 32),
         _ => Scaling::Rows,
     };
     match scale {

@@ -27,28 +27,28 @@ pub(super) const TRIALS: [usize; 5] = [61, 13, 5, 3, 2];
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     /// Not at all; along the axes marked here all elements are equal.
-    Fixed(Vec<bool>),
+    Invariant(Vec<bool>),
     /// Row `t` along the axis belongs to position `t`; or, after `moe_permute` by these choices, to some position.
-    Rows(usize, Option<Value>),
+    PerPosition(usize, Option<Value>),
     /// Where the rows of each expert begin, after `moe_permute` by these choices.
     Offsets(Value),
     /// On several positions at once, or on how many there are, for this reason.
-    Mixed(Rc<str>),
+    CrossPosition(Rc<str>),
 }
 
 impl Kind {
     pub(super) fn rows(axis: usize) -> Kind {
-        Kind::Rows(axis, None)
+        Kind::PerPosition(axis, None)
     }
 
     fn fixed(ty: &Type) -> Kind {
-        Kind::Fixed(vec![false; ty.rank()])
+        Kind::Invariant(vec![false; ty.rank()])
     }
 }
 
 /// What a trial finds out and a lowering repeats.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Time {
+pub(super) struct SequenceAnalysis {
     trial: bool,
     kinds: Vec<Option<Kind>>,
     /// Nodes whose results have kinds.
@@ -59,14 +59,14 @@ pub(super) struct Time {
     mixed: Option<Rc<str>>,
 }
 
-impl Time {
-    pub(super) fn trial() -> Time {
-        Time { trial: true, ..Time::default() }
+impl SequenceAnalysis {
+    pub(super) fn trial() -> SequenceAnalysis {
+        SequenceAnalysis { trial: true, ..SequenceAnalysis::default() }
     }
 
     /// The choices of a trial, to be repeated.
-    pub(super) fn repeated(self) -> Time {
-        Time { shifts: self.shifts, mixed: self.mixed, ..Time::default() }
+    pub(super) fn repeated(self) -> SequenceAnalysis {
+        SequenceAnalysis { shifts: self.shifts, mixed: self.mixed, ..SequenceAnalysis::default() }
     }
 
     pub(super) fn why_mixed(&self) -> Option<&str> {
@@ -93,7 +93,7 @@ impl Lowerer<'_> {
     /// Says that values depend on more than one position.
     pub(super) fn tag_mixed(&mut self, values: &[Value], what: &str) {
         let reason = self.reason(what);
-        values.iter().for_each(|value| self.tag(*value, Kind::Mixed(reason.clone())));
+        values.iter().for_each(|value| self.tag(*value, Kind::CrossPosition(reason.clone())));
     }
 
     /// The kind of a value, in a trial.
@@ -110,8 +110,8 @@ impl Lowerer<'_> {
     pub(super) fn all_rows(&mut self, values: &[(Value, usize)], what: &str) -> Kind {
         for (value, axis) in values {
             match self.kind(*value) {
-                Some(Kind::Rows(found, None)) if found == *axis => {}
-                Some(Kind::Mixed(why)) => return Kind::Mixed(why),
+                Some(Kind::PerPosition(found, None)) if found == *axis => {}
+                Some(Kind::CrossPosition(why)) => return Kind::CrossPosition(why),
                 _ => return self.mixed(what),
             }
         }
@@ -144,8 +144,8 @@ impl Lowerer<'_> {
         let Some(&first) = outputs.first() else { return };
         let rank = self.b.graph.ty(first).rank();
         let reason = match self.kind(first) {
-            Some(Kind::Rows(axis, None)) if axis + 2 == rank => return,
-            Some(Kind::Mixed(why)) => why,
+            Some(Kind::PerPosition(axis, None)) if axis + 2 == rank => return,
+            Some(Kind::CrossPosition(why)) => why,
             Some(_) => "its first result has no row for each position".into(),
             None => return,
         };
@@ -156,7 +156,7 @@ impl Lowerer<'_> {
 
     /// A kind that mixes positions for this reason.
     pub(super) fn mixed(&self, what: &str) -> Kind {
-        Kind::Mixed(self.reason(what))
+        Kind::CrossPosition(self.reason(what))
     }
 
     fn reason(&self, what: &str) -> Rc<str> {
@@ -183,8 +183,8 @@ impl Lowerer<'_> {
             let DimExpr::Size(expr) = dim else { continue };
             let Some(name) = expr.as_name() else { continue };
             let counts = match &kind {
-                Kind::Rows(own, order) if *own == axis => Some(order.is_none()),
-                Kind::Mixed(_) => Some(false),
+                Kind::PerPosition(own, order) if *own == axis => Some(order.is_none()),
+                Kind::CrossPosition(_) => Some(false),
                 _ => None,
             };
             if let Some(exact) = counts {
@@ -218,7 +218,7 @@ impl Lowerer<'_> {
                 _ => return None,
             }
         }
-        found.filter(|_| matches!(self.kind(base), Some(Kind::Fixed(_))))
+        found.filter(|_| matches!(self.kind(base), Some(Kind::Invariant(_))))
     }
 
     /// A condition that depends on the length of the sequence makes everything depend on it.
@@ -232,7 +232,7 @@ impl Lowerer<'_> {
 
     /// Notes that a table is read by position, and so bounds the length of a sequence.
     pub(super) fn bound(&mut self, rows: usize, positions: usize, span: Span) -> super::Result<()> {
-        self.longest = Some(self.longest.map_or(rows, |old| old.min(rows)));
+        self.max_positions = Some(self.max_positions.map_or(rows, |old| old.min(rows)));
         if positions > rows {
             let label = format!("{positions} positions, the table has {rows} rows");
             return fail(Code::E004, span, "a sequence longer than the table of positions", label);
@@ -334,7 +334,7 @@ fn classify(graph: &Graph, kinds: &mut [Option<Kind>], from: usize) {
             .collect();
         let outs: Vec<&Type> = node.outs.iter().map(|out| graph.ty(*out)).collect();
         let found = results(&node.op, &args, &outs).unwrap_or_else(|| {
-            let why = Kind::Mixed(reason(&format!("`{}` over several positions", node.op.name()), &node.loc));
+            let why = Kind::CrossPosition(reason(&format!("`{}` over several positions", node.op.name()), &node.loc));
             vec![why; outs.len()]
         });
         for (out, kind) in node.outs.iter().zip(found) {
@@ -345,7 +345,7 @@ fn classify(graph: &Graph, kinds: &mut [Option<Kind>], from: usize) {
 
 /// Kinds of an op's results; none where it mixes rows.
 fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>> {
-    if let Some((mixed, _)) = args.iter().find(|(kind, _)| matches!(kind, Kind::Mixed(_))) {
+    if let Some((mixed, _)) = args.iter().find(|(kind, _)| matches!(kind, Kind::CrossPosition(_))) {
         return Some(vec![mixed.clone(); outs.len()]);
     }
     let meaning = op.semantics();
@@ -357,34 +357,34 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
         classify(body, &mut kinds, 0);
         return body.outputs().iter().map(|out| kinds[out.0 as usize].clone()).collect();
     }
-    if args.iter().all(|(kind, _)| matches!(kind, Kind::Fixed(_))) {
-        return Some(outs.iter().map(|out| Kind::Fixed(uniform(op, &meaning, args, out))).collect());
+    if args.iter().all(|(kind, _)| matches!(kind, Kind::Invariant(_))) {
+        return Some(outs.iter().map(|out| Kind::Invariant(uniform(op, &meaning, args, out))).collect());
     }
     if let Op::RaggedDot(dot) = op {
         return match args {
-            [(Kind::Rows(0, Some(order)), _), (Kind::Fixed(_), _), (Kind::Offsets(own), _)]
+            [(Kind::PerPosition(0, Some(order)), _), (Kind::Invariant(_), _), (Kind::Offsets(own), _)]
                 if order == own && dot.mode == RaggedMode::Rows && dot.batch == 0 =>
             {
-                Some(vec![Kind::Rows(0, Some(*order))])
+                Some(vec![Kind::PerPosition(0, Some(*order))])
             }
             _ => None,
         };
     }
     let rows = args.iter().find_map(|(kind, _)| match kind {
-        Kind::Rows(axis, order) => Some((*axis, *order)),
+        Kind::PerPosition(axis, order) => Some((*axis, *order)),
         _ => None,
     });
     let (axis, order) = rows?;
     let same = |at: usize| {
         args.iter().all(|(kind, ty)| match kind {
-            Kind::Rows(axis, own) => (*axis, *own) == (at, order),
-            Kind::Fixed(uniform) => ty.rank() == 0 || uniform.get(at) == Some(&true),
+            Kind::PerPosition(axis, own) => (*axis, *own) == (at, order),
+            Kind::Invariant(uniform) => ty.rank() == 0 || uniform.get(at) == Some(&true),
             _ => false,
         })
     };
-    let at = |axis: usize| Some(vec![Kind::Rows(axis, order); outs.len()]);
+    let at = |axis: usize| Some(vec![Kind::PerPosition(axis, order); outs.len()]);
     let (ty, out) = (args.first()?.1, outs.first()?);
-    let first_only = matches!(&args[0].0, Kind::Rows(..)) && args[1..].iter().all(|(k, _)| matches!(k, Kind::Fixed(_)));
+    let first_only = matches!(&args[0].0, Kind::PerPosition(..)) && args[1..].iter().all(|(k, _)| matches!(k, Kind::Invariant(_)));
     let less = |gone: &[usize]| axis - gone.iter().filter(|&&g| g < axis).count();
     match (&meaning, op) {
         (Semantics::Elementwise(_), _) => {
@@ -434,7 +434,7 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
             };
             let mut found = None;
             for side in 0..2 {
-                if let Kind::Rows(axis, own) = &args[side].0 {
+                if let Kind::PerPosition(axis, own) = &args[side].0 {
                     let place = place(side, *axis)?;
                     if *own != order || found.is_some_and(|other| other != place) {
                         return None;
@@ -445,8 +445,8 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
             let to = found?;
             // Rows along a batch axis meet the same row of the other side, which has to have it, or be alike in all.
             let other_fits = |side: usize| match &args[side].0 {
-                Kind::Fixed(uniform) => sides[side].0.get(to).is_none_or(|&axis| uniform[axis]),
-                Kind::Rows(..) => true,
+                Kind::Invariant(uniform) => sides[side].0.get(to).is_none_or(|&axis| uniform[axis]),
+                Kind::PerPosition(..) => true,
                 _ => false,
             };
             if other_fits(0) && other_fits(1) { at(to) } else { None }
@@ -495,7 +495,7 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
         }
         (_, Op::Gather(gather)) => {
             // A table read by row: the batch of the indices is what is not inside a slice.
-            let [(Kind::Fixed(_), _), (Kind::Rows(..), indices)] = args else { return None };
+            let [(Kind::Invariant(_), _), (Kind::PerPosition(..), indices)] = args else { return None };
             if axis + 1 >= indices.rank() {
                 return None;
             }
@@ -515,7 +515,7 @@ fn place_of(axis: usize, from: &Type, to: &Type) -> Option<usize> {
 /// Along which axes all elements of a fixed result are equal.
 fn uniform(op: &Op, meaning: &Semantics, args: &[(Kind, &Type)], out: &Type) -> Vec<bool> {
     let of = |i: usize| match args.get(i) {
-        Some((Kind::Fixed(axes), ty)) => (axes.as_slice(), ty.shape.as_slice()),
+        Some((Kind::Invariant(axes), ty)) => (axes.as_slice(), ty.shape.as_slice()),
         _ => (&[][..], &[][..]),
     };
     let none = vec![false; out.rank()];

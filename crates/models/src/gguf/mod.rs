@@ -74,7 +74,7 @@ impl Gguf {
         let mut take = FIRST;
         loop {
             let count = take.min(length);
-            let mut head = files::room(path, count)?;
+            let mut head = files::checked_with_capacity(path, count)?;
             head.resize(count as usize, 0);
             files::read_at(&file, path, 0, &mut head)?;
             match parse(&head, length) {
@@ -93,7 +93,7 @@ impl Gguf {
     }
 
     fn bytes(&self, tensor: &TensorEntry) -> Result<Vec<u8>> {
-        let mut bytes = files::room(&self.path, tensor.bytes)?;
+        let mut bytes = files::checked_with_capacity(&self.path, tensor.bytes)?;
         bytes.resize(tensor.bytes as usize, 0);
         files::read_at(&self.file, &self.path, self.header.data + tensor.offset, &mut bytes)?;
         Ok(bytes)

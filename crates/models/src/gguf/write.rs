@@ -4,7 +4,7 @@ use super::header::Kind;
 use crate::error::{Error, Result};
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use training::files::NewFile;
+use training::files::AtomicFile;
 
 /// Tensors begin at multiples of this.
 const ALIGN: u64 = 32;
@@ -96,7 +96,7 @@ pub(super) fn head(pairs: &[(String, Pair)], tensors: &[Tensor]) -> std::result:
 /// Writes a file, whole or not at all.
 pub(super) fn write(path: &Path, pairs: &[(String, Pair)], tensors: &[Tensor]) -> Result<()> {
     let head = head(pairs, tensors).map_err(|e| Error::file(path, e))?;
-    let mut file = BufWriter::with_capacity(1 << 20, NewFile::create(path)?);
+    let mut file = BufWriter::with_capacity(1 << 20, AtomicFile::create(path)?);
     let mut add = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::file(path, e));
     add(&head)?;
     for (_, _, _, bytes) in tensors {

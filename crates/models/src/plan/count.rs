@@ -107,7 +107,7 @@ pub fn kept(loss: &Graph) -> ir::Result<usize> {
 mod tests {
     use super::*;
     use ir::ops::{Dot, Scan};
-    use ir::{Build, Builder, DType};
+    use ir::{GraphBuilder, Builder, DType};
 
     #[test]
     fn products_in_loops_and_what_ranks_send_are_counted() {

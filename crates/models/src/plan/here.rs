@@ -9,12 +9,12 @@ use super::{ADAM, Cost, DEVICES, Ground, Grounds, Job, absent, cost};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::train::StepSizes;
-use crate::train::division::{Division, arranged};
+use crate::train::division::{ShardingPlan, arranged};
 use crate::train::pipeline::{self, ChunkGraphs, Divided};
-use compiler::program::{Program, Step, Trip};
+use compiler::program::{Program, Step, TripCount};
 use compiler::{Backend, Bindings, Communicator, Options};
 use cpu::Cpu;
-use dist::launch::{Place, Secret};
+use dist::launch::{ProcessInfo, Secret};
 use dist::pipeline::{Costs, Schedule, Timeline};
 use dist::{Comm, local, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
@@ -95,7 +95,7 @@ fn spawn<T: Send>(way: Way, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T
     let joined: Vec<dist::Result<T>> = std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (f, mesh, secret) = (&f, mesh.clone(), secret.clone());
-            let place = Place { rank, world: mesh.ranks(), address: free.to_string(), secret };
+            let place = ProcessInfo { rank, world: mesh.ranks(), address: free.to_string(), secret };
             scope.spawn(move || f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?)))
         };
         let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
@@ -233,7 +233,7 @@ impl Here {
         if pipeline::axis(mesh).is_none() {
             let sums = match world {
                 1 => Default::default(),
-                _ => Division::of(&mut target, about, comm)?.sums,
+                _ => ShardingPlan::of(&mut target, about, comm)?.sums,
             };
             let graph = arranged(
                 &step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
@@ -314,7 +314,7 @@ impl Here {
 
     /// A program's steps one after another, collectives concurrently where they may be.
     fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<Spent> {
-        let needed = cpu::needed(program);
+        let needed = cpu::collective_deadlines(program);
         let mut spent = Spent::default();
         // How much of what is started cores that no rank has can do.
         let (cores, world) = (std::thread::available_parallelism().map_or(1, |n| n.get()), mesh.ranks());
@@ -360,9 +360,9 @@ impl Here {
                     one += self.talk_of(step, mesh, false)?;
                 }
                 match l.trip {
-                    Trip::Exact(n) => one * n as f64,
-                    Trip::Bounded { bound, .. } => one * bound as f64,
-                    Trip::While { .. } => one,
+                    TripCount::Exact(n) => one * n as f64,
+                    TripCount::Bounded { bound, .. } => one * bound as f64,
+                    TripCount::While { .. } => one,
                 }
             }
             _ => 0.0,
@@ -409,7 +409,7 @@ fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
         let next = comm.rank() ^ 1;
         let mut once = || match kind {
             "message" if next < world => {
-                comm.exchange("pp", &[(next, &from[..])], &mut [(next, &mut to[..from.len()])])
+                comm.send_recv("pp", &[(next, &from[..])], &mut [(next, &mut to[..from.len()])])
             }
             "message" => Ok(()),
             _ => match if started { comm.start(&op, &ty, &from)? } else { None } {
@@ -420,7 +420,7 @@ fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
         once()?;
         // All ranks must do as many.
         let timed = |count: usize, once: &mut dyn FnMut() -> dist::Result<()>| -> dist::Result<f64> {
-            comm.any(false)?;
+            comm.all_reduce_any(false)?;
             let begun = Instant::now();
             for _ in 0..count {
                 once()?;
@@ -428,7 +428,7 @@ fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
             Ok(begun.elapsed().as_secs_f64())
         };
         let mut count = 1;
-        while !comm.any(timed(count, &mut once)? > LONG.as_secs_f64() / 6.0)? {
+        while !comm.all_reduce_any(timed(count, &mut once)? > LONG.as_secs_f64() / 6.0)? {
             count *= 2;
         }
         let mut all = Vec::new();

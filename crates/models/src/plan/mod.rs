@@ -24,10 +24,10 @@ use crate::config::Config;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::placing::About;
-use crate::train::division::{Division, arranged, groups};
+use crate::placing::ParamInfo;
+use crate::train::division::{ShardingPlan, arranged, groups};
 use crate::train::objective::Target;
-use crate::train::objective::{How, objective};
+use crate::train::objective::{ObjectiveOptions, objective};
 use crate::train::pipeline::{self, ChunkGraphs, Divided};
 use crate::train::{AdamW, Settings, StepSizes};
 use crate::weight::Weight;
@@ -144,13 +144,13 @@ fn blank(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model>
     })
 }
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
 
 /// A model of which nothing is known but its sizes, and what is trained of it.
 struct Ground {
     model: Model,
     target: Target,
-    about: Vec<About>,
+    about: Vec<ParamInfo>,
 }
 
 /// Micro-batches of so many rows in so many groups; layers as a loop or one by one.
@@ -188,10 +188,10 @@ impl Grounds {
         let groups = groups(mesh);
         self.grounds.get((job.sizes.rows, groups, scan, job.sizes.accumulate > 1), || {
             let model = blank(&job.architecture, job.dtype, scan)?;
-            let how = How { groups, scan, ..How::default() };
+            let how = ObjectiveOptions { groups, scan, ..ObjectiveOptions::default() };
             let target = objective(&model, None, &how, job.sizes)?;
             let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
-            let about: Vec<About> = own.into_iter().chain(rest).map(About::of).collect();
+            let about: Vec<ParamInfo> = own.into_iter().chain(rest).map(ParamInfo::of).collect();
             Ok(Ground { model, target, about })
         })
     }
@@ -326,7 +326,7 @@ fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bo
     }
     let sums = match mesh.ranks() {
         1 => Default::default(),
-        _ => Division::of(&mut target, about, comm)?.sums,
+        _ => ShardingPlan::of(&mut target, about, comm)?.sums,
     };
     let graph = step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?;
     let graph = arranged(&graph, ground.target.summing.waits)?;

@@ -9,7 +9,7 @@ use crate::inject;
 use crate::lora::LoraOptions;
 use crate::session::{Buffer, upload};
 use compiler::Backend;
-use ir::{Build, Builder, DType, Graph, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
 
 /// All adapters of a model as one.
 pub(super) struct Stacked {

@@ -24,26 +24,26 @@ use crate::session::Buffer;
 use adapters::Stacked;
 use cache::Layout;
 use compiler::Backend;
-use prefix::Prefixes;
+use prefix::PrefixCache;
 use program::{Program, Source, step_of};
 use std::sync::Arc;
 
 /// Sizes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotSizes {
+pub struct BatchOptions {
     /// Rows at once.
     pub rows: usize,
     /// Ids of a sequence, prompt and new ones.
     pub context: usize,
     /// Ids of a prompt that are run at once.
-    pub part: usize,
+    pub prefill_chunk: usize,
     /// Bytes of prefixes of prompts that are kept, at most; never more than the caches of the rows have.
-    pub prefixes: usize,
+    pub prefix_cache_bytes: usize,
 }
 
-impl Default for SlotSizes {
-    fn default() -> SlotSizes {
-        SlotSizes { rows: 16, context: 2048, part: 64, prefixes: 256 << 20 }
+impl Default for BatchOptions {
+    fn default() -> BatchOptions {
+        BatchOptions { rows: 16, context: 2048, prefill_chunk: 64, prefix_cache_bytes: 256 << 20 }
     }
 }
 
@@ -75,12 +75,12 @@ pub struct Aside {
 }
 
 /// Sequences that grow together.
-pub struct Slots {
+pub struct BatchEngine {
     model: Arc<Model>,
     backend: Arc<dyn Backend>,
     stacked: Option<Stacked>,
     adapters: usize,
-    sizes: SlotSizes,
+    sizes: BatchOptions,
     /// Stacks of adapters, then parameters.
     shared: Vec<Buffer>,
     layouts: Vec<Layout>,
@@ -89,7 +89,7 @@ pub struct Slots {
     own: Vec<Buffer>,
     rows: Vec<Row>,
     prompt: Option<Prompt>,
-    prefixes: Prefixes,
+    prefixes: PrefixCache,
     /// A part of a prompt, a single id of one, states of a part; rows by their number.
     part: Program,
     single: Option<Program>,
@@ -97,9 +97,9 @@ pub struct Slots {
     steps: Vec<(usize, Program)>,
 }
 
-impl Slots {
+impl BatchEngine {
     /// An empty batch. Parameters are read now, programs of rows when they are first needed, or by [`Slots::warm`].
-    pub fn new(model: Arc<Model>, adapters: &[Adapter], sizes: SlotSizes, backend: Arc<dyn Backend>) -> Result<Slots> {
+    pub fn new(model: Arc<Model>, adapters: &[Adapter], sizes: BatchOptions, backend: Arc<dyn Backend>) -> Result<BatchEngine> {
         if let Some(why) = model.runs_whole() {
             return Err(Error::Input(format!(
                 "its tokens can't be decoded one by one, since the model mixes positions: {why}"
@@ -110,7 +110,7 @@ impl Slots {
             return Err(Error::Input("a batch needs a row, and a context of two ids".into()));
         }
         let capacity = context.next_multiple_of(2);
-        let sizes = SlotSizes { context, part: sizes.part.clamp(1, capacity), ..sizes };
+        let sizes = BatchOptions { context, prefill_chunk: sizes.prefill_chunk.clamp(1, capacity), ..sizes };
         let short = step_of(&model, 1, capacity)?.caches;
         let layouts = Layout::of(&short, &step_of(&model, 1, capacity + 2)?.caches);
         let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
@@ -131,14 +131,14 @@ impl Slots {
         let own = layouts.iter().map(|layout| zeroed(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let caches = layouts.iter().map(|layout| zeroed(layout.bytes * sizes.rows)).collect::<Result<Vec<_>>>()?;
         let source = Source { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
-        let part = source.part(sizes.part, &own)?;
+        let part = source.part(sizes.prefill_chunk, &own)?;
         // States of other positions can't be cut out, so only keys and values are worth keeping.
         let pages = match layouts.iter().all(|layout| layout.positions.is_some()) {
-            true => sizes.prefixes.min(layouts.iter().map(|layout| layout.bytes * sizes.rows).sum()),
+            true => sizes.prefix_cache_bytes.min(layouts.iter().map(|layout| layout.bytes * sizes.rows).sum()),
             false => 0,
         };
-        Ok(Slots {
-            prefixes: Prefixes::new(pages, sizes.part, sizes.context, &layouts),
+        Ok(BatchEngine {
+            prefixes: PrefixCache::new(pages, sizes.prefill_chunk, sizes.context, &layouts),
             adapters: adapters.len(),
             stacked,
             shared,
@@ -163,7 +163,7 @@ impl Slots {
     }
 
     /// Its sizes, as far as the model allows.
-    pub fn sizes(&self) -> SlotSizes {
+    pub fn sizes(&self) -> BatchOptions {
         self.sizes
     }
 
@@ -194,12 +194,12 @@ impl Slots {
     }
 
     /// Compiles every program, and allocates all memory that prefixes may take.
-    pub fn warm(&mut self) -> Result<()> {
+    pub fn warmup(&mut self) -> Result<()> {
         self.prefixes.allocate();
         if self.cannot_embed().is_none() {
             self.prepare_hidden()?;
         }
-        if !self.capacity().is_multiple_of(self.sizes.part) || self.has_states() {
+        if !self.capacity().is_multiple_of(self.sizes.prefill_chunk) || self.has_states() {
             self.prepare_single()?;
         }
         let mut rows = 2;
@@ -255,7 +255,7 @@ impl Slots {
 
     fn prepare_hidden(&mut self) -> Result<()> {
         if self.hidden.is_none() {
-            self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
+            self.hidden = Some(self.source().hidden(self.sizes.prefill_chunk, &self.own)?);
         }
         Ok(())
     }
@@ -268,11 +268,11 @@ impl Slots {
     }
 
     /// Begins a prompt, of the model itself (0) or an adapter; gives how many of its ids are known from an earlier one.
-    pub fn begin(&mut self, prompt: &[i32], adapter: usize) -> Result<usize> {
+    pub fn start_prefill(&mut self, prompt: &[i32], adapter: usize) -> Result<usize> {
         self.check(prompt, adapter)?;
         let adapter = adapter as i32;
         self.forget_states()?;
-        let done = self.prefixes.restore(adapter, prompt, self.sizes.part, &self.layouts, &self.own)?;
+        let done = self.prefixes.restore(adapter, prompt, self.sizes.prefill_chunk, &self.layouts, &self.own)?;
         self.prompt = Some(Prompt { ids: prompt.to_vec(), done, adapter, states: None });
         Ok(done)
     }
@@ -311,7 +311,7 @@ impl Slots {
     pub fn suspend(&mut self, row: usize) -> Result<Aside> {
         let Some(&own) = self.rows.get(row) else { return Err(Error::Input(format!("no row {row}"))) };
         let bytes = cache::read(&self.layouts, &self.caches, row, own.length)?;
-        self.leave(row)?;
+        self.evict(row)?;
         Ok(Aside { row: own, prompt: None, bytes })
     }
 
@@ -358,14 +358,14 @@ impl Slots {
     }
 
     /// Runs the next part of the prompt; after the last one it gives the logits of the id that comes next.
-    pub fn advance(&mut self) -> Result<Option<Vec<f32>>> {
+    pub fn prefill_chunk(&mut self) -> Result<Option<Vec<f32>>> {
         let Some(mut prompt) = self.prompt.take() else {
             return Err(Error::Input("no prompt was begun".into()));
         };
         if let Some(states) = prompt.states.take() {
             return self.advance_embedding(prompt, states);
         }
-        let part = self.sizes.part;
+        let part = self.sizes.prefill_chunk;
         let left = prompt.ids.len() - prompt.done;
         // Positions behind the last are overwritten before anybody looks at them; a state would remember them.
         let pads = !self.has_states();
@@ -400,7 +400,7 @@ impl Slots {
     }
 
     /// The prompt that was run becomes a row; gives its number.
-    pub fn join(&mut self) -> Result<usize> {
+    pub fn admit(&mut self) -> Result<usize> {
         let Some(prompt) = self.prompt.take().filter(|prompt| prompt.done == prompt.ids.len()) else {
             return Err(Error::Input("no prompt was run to its end".into()));
         };
@@ -457,7 +457,7 @@ impl Slots {
     }
 
     /// Frees a row. The last row, if it is another, has this number now.
-    pub fn leave(&mut self, row: usize) -> Result<()> {
+    pub fn evict(&mut self, row: usize) -> Result<()> {
         if row >= self.rows.len() {
             return Err(Error::Input(format!("no row {row}")));
         }
@@ -470,7 +470,7 @@ impl Slots {
     }
 
     /// Rows become copies of these rows, in this order.
-    pub fn rearrange(&mut self, from: &[usize]) -> Result<()> {
+    pub fn reorder_cache(&mut self, from: &[usize]) -> Result<()> {
         if from.len() > self.sizes.rows || from.iter().any(|row| *row >= self.rows.len()) {
             return Err(Error::Input("no such rows".into()));
         }
@@ -504,7 +504,7 @@ impl Slots {
         }
         self.begin_embedding(ids, adapter)?;
         loop {
-            if let Some(vector) = self.advance()? {
+            if let Some(vector) = self.prefill_chunk()? {
                 return Ok(vector);
             }
         }
@@ -512,7 +512,7 @@ impl Slots {
 
     /// Runs the next part of a text that is embedded.
     fn advance_embedding(&mut self, mut prompt: Prompt, mut sums: Vec<f64>) -> Result<Option<Vec<f32>>> {
-        let part = self.sizes.part;
+        let part = self.sizes.prefill_chunk;
         let capacity = self.capacity();
         let pooling = self.source().model.pooling.clone();
         let Some(Some(program)) = &mut self.hidden else { return Err(Error::Input("no program".into())) };
@@ -540,5 +540,5 @@ impl Slots {
 /// The longest sequence that the model takes step by step.
 fn longest(model: &Model) -> Option<usize> {
     // Beyond this the whole sequence would be rotated anew.
-    model.longest().into_iter().chain(model.max_sequence()).chain(model.architecture.long_from()).min()
+    model.max_positions().into_iter().chain(model.max_sequence()).chain(model.architecture.long_from()).min()
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Pages up to a number of bytes. The least recently used one is evicted first.
 #[derive(Debug, Default)]
-pub(super) struct Prefixes {
+pub(super) struct PrefixCache {
     /// Pages at most, and bytes of a page.
     most: usize,
     size: usize,
@@ -28,11 +28,11 @@ struct Page {
     bytes: Vec<u8>,
 }
 
-impl Prefixes {
+impl PrefixCache {
     /// Pages for parts of so many tokens, in at most so many bytes, with the tokens by which they are found.
-    pub(super) fn new(bytes: usize, part: usize, context: usize, layouts: &[Layout]) -> Prefixes {
+    pub(super) fn new(bytes: usize, part: usize, context: usize, layouts: &[Layout]) -> PrefixCache {
         let size = layouts.iter().map(|layout| layout.size(part)).sum::<usize>();
-        Prefixes { most: bytes / (size + 4 * context), size, ..Prefixes::default() }
+        PrefixCache { most: bytes / (size + 4 * context), size, ..PrefixCache::default() }
     }
 
     /// Bytes that pages have.

@@ -10,7 +10,7 @@ use crate::last_row::{before_head, last_row};
 use crate::model::Model;
 use crate::session::{Buffer, needs};
 use compiler::{Backend, Bindings, Executable, Options as Compiling};
-use ir::{Build, Builder, Graph, Type, Value};
+use ir::{GraphBuilder, Builder, Graph, Type, Value};
 use lang::lower::{Lowered, Options};
 use std::sync::Arc;
 use training::named_tensor::from_bytes;
@@ -39,7 +39,7 @@ pub(super) struct Source<'a> {
 
 /// One step of decoding some ids, without the outputs that are for onlookers.
 pub(super) fn step_of(model: &Model, count: usize, capacity: usize) -> Result<Lowered> {
-    let options = Options { dtype: model.dtype, decode: Some(capacity), written_backward: false, ..Options::default() };
+    let options = Options { dtype: model.dtype, decode: Some(capacity), custom_backward: false, ..Options::default() };
     model.architecture.lower_with(1, count, &options)
 }
 

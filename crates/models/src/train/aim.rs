@@ -20,10 +20,10 @@ pub const PAD: i32 = -101;
 
 /// What a model is trained for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Aim {
+pub enum Objective {
     /// The next token.
     #[default]
-    Next,
+    CausalLm,
     /// Answers that people preferred, against a reference (Rafailov et al. 2023).
     Dpo {
         /// How far the model may go from the reference.
@@ -53,12 +53,12 @@ pub enum Aim {
         classes: usize,
     },
     /// Ids that were masked, from both sides.
-    Masked {
+    MaskedLm {
         /// The share of ids that are.
         share: f64,
     },
     /// Like texts near each other, among those of a batch.
-    Contrast {
+    Contrastive {
         /// Cosines are multiplied by it.
         scale: f64,
     },
@@ -75,9 +75,9 @@ pub enum DpoForm {
     Ipo,
 }
 
-impl Aim {
+impl Objective {
     /// Reads `dpo,beta=0.1`.
-    pub fn parse(text: &str) -> Result<Aim> {
+    pub fn parse(text: &str) -> Result<Objective> {
         let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
         let name = words.next().unwrap_or("next");
         let mut options = Vec::new();
@@ -98,7 +98,7 @@ impl Aim {
             false => Err(Error::Input(format!("`{name}`: `{what}` must be above 0"))),
         };
         let aim = match name {
-            "next" => Aim::Next,
+            "next" => Objective::CausalLm,
             "dpo" => {
                 let (beta, smoothing) = (above("beta", number("beta", 0.1, 1e3)?)?, number("smoothing", 0.0, 0.5)?);
                 let at = options.iter().position(|(name, _)| *name == "form");
@@ -110,10 +110,10 @@ impl Aim {
                         return Err(Error::Input(format!("`form` is sigmoid, hinge or ipo, got `{other}`")));
                     }
                 };
-                Aim::Dpo { beta, form, smoothing }
+                Objective::Dpo { beta, form, smoothing }
             }
-            "orpo" => Aim::Orpo { beta: number("beta", 0.1, 1e3)? },
-            "distill" => Aim::Distill {
+            "orpo" => Objective::Orpo { beta: number("beta", 0.1, 1e3)? },
+            "distill" => Objective::Distill {
                 beta: number("beta", 0.0, 1.0)?,
                 temperature: above("temperature", number("temperature", 1.0, 1e3)?)?,
                 hard: number("hard", 0.0, 1.0)?,
@@ -123,10 +123,10 @@ impl Aim {
                 if classes.fract() != 0.0 || classes == 1.0 {
                     return Err(Error::Input("`classes` is how many there are: two at least".into()));
                 }
-                Aim::Classify { classes: classes as usize }
+                Objective::Classify { classes: classes as usize }
             }
-            "mlm" => Aim::Masked { share: above("share", number("share", 0.15, 1.0)?)? },
-            "contrast" => Aim::Contrast { scale: above("scale", number("scale", 20.0, 1e4)?)? },
+            "mlm" => Objective::MaskedLm { share: above("share", number("share", 0.15, 1.0)?)? },
+            "contrast" => Objective::Contrastive { scale: above("scale", number("scale", 20.0, 1e4)?)? },
             other => {
                 let close = lang::suggest::closest(other, NAMED.iter().copied());
                 let remedy = close.map_or_else(|| NAMED.join(", "), |close| format!("did you mean `{close}`?"));
@@ -142,46 +142,46 @@ impl Aim {
     /// Its name alone: what rows are made of doesn't depend on the rest.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Aim::Next => "next",
-            Aim::Dpo { .. } => "dpo",
-            Aim::Orpo { .. } => "orpo",
-            Aim::Distill { .. } => "distill",
-            Aim::Classify { .. } => "classify",
-            Aim::Masked { .. } => "mlm",
-            Aim::Contrast { .. } => "contrast",
+            Objective::CausalLm => "next",
+            Objective::Dpo { .. } => "dpo",
+            Objective::Orpo { .. } => "orpo",
+            Objective::Distill { .. } => "distill",
+            Objective::Classify { .. } => "classify",
+            Objective::MaskedLm { .. } => "mlm",
+            Objective::Contrastive { .. } => "contrast",
         }
     }
 
     /// How many rows of a batch belong together.
     pub fn rows_each(&self) -> usize {
         match self {
-            Aim::Dpo { .. } | Aim::Orpo { .. } | Aim::Contrast { .. } => 2,
+            Objective::Dpo { .. } | Objective::Orpo { .. } | Objective::Contrastive { .. } => 2,
             _ => 1,
         }
     }
 
     /// Whether states are what is trained, not what a head makes of them.
     pub(crate) fn reads_states(&self) -> bool {
-        matches!(self, Aim::Classify { .. } | Aim::Contrast { .. })
+        matches!(self, Objective::Classify { .. } | Objective::Contrastive { .. })
     }
 
     /// Whether a second model is asked.
     pub(crate) fn asks_second(&self) -> bool {
-        matches!(self, Aim::Dpo { .. } | Aim::Distill { .. })
+        matches!(self, Objective::Dpo { .. } | Objective::Distill { .. })
     }
 
     /// Whether labels are one of some classes, where they count.
     pub(crate) fn classes(&self, vocabulary: Option<usize>) -> Option<usize> {
         match self {
-            Aim::Classify { classes } => Some(*classes),
-            Aim::Contrast { .. } => Some(2),
+            Objective::Classify { classes } => Some(*classes),
+            Objective::Contrastive { .. } => Some(2),
             _ => vocabulary,
         }
     }
 
     /// How many terms the loss has that are means over different things.
     pub(crate) fn terms(&self) -> usize {
-        if matches!(self, Aim::Orpo { .. }) { 2 } else { 1 }
+        if matches!(self, Objective::Orpo { .. }) { 2 } else { 1 }
     }
 
     /// What each term of the loss is a mean over: trained tokens, or pairs of rows. `end` is the token that divides documents which
@@ -219,11 +219,11 @@ impl Aim {
 /// Names of aims.
 pub(crate) const NAMED: &[&str] = &["next", "dpo", "orpo", "distill", "classify", "mlm", "contrast"];
 
-impl fmt::Display for Aim {
+impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Aim::Next => write!(f, "next"),
-            Aim::Dpo { beta, form, smoothing } => {
+            Objective::CausalLm => write!(f, "next"),
+            Objective::Dpo { beta, form, smoothing } => {
                 let form = match form {
                     DpoForm::Sigmoid => "sigmoid",
                     DpoForm::Hinge => "hinge",
@@ -231,13 +231,13 @@ impl fmt::Display for Aim {
                 };
                 write!(f, "dpo,beta={beta},form={form},smoothing={smoothing}")
             }
-            Aim::Orpo { beta } => write!(f, "orpo,beta={beta}"),
-            Aim::Distill { beta, temperature, hard } => {
+            Objective::Orpo { beta } => write!(f, "orpo,beta={beta}"),
+            Objective::Distill { beta, temperature, hard } => {
                 write!(f, "distill,beta={beta},temperature={temperature},hard={hard}")
             }
-            Aim::Classify { classes } => write!(f, "classify,classes={classes}"),
-            Aim::Masked { share } => write!(f, "mlm,share={share}"),
-            Aim::Contrast { scale } => write!(f, "contrast,scale={scale}"),
+            Objective::Classify { classes } => write!(f, "classify,classes={classes}"),
+            Objective::MaskedLm { share } => write!(f, "mlm,share={share}"),
+            Objective::Contrastive { scale } => write!(f, "contrast,scale={scale}"),
         }
     }
 }
@@ -260,8 +260,8 @@ mod tests {
             "mlm,share=0.3",
             "contrast,scale=5",
         ] {
-            let aim = Aim::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-            assert_eq!(Aim::parse(&aim.to_string()).expect("written"), aim, "{text}");
+            let aim = Objective::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(Objective::parse(&aim.to_string()).expect("written"), aim, "{text}");
         }
         for (text, word) in [
             ("dqo", "`dpo`"),
@@ -273,7 +273,7 @@ mod tests {
             ("classify,classes=1", "two at least"),
             ("mlm,share=2", "from 0 to 1"),
         ] {
-            let error = Aim::parse(text).expect_err(text).to_string();
+            let error = Objective::parse(text).expect_err(text).to_string();
             assert!(error.contains(word), "{text}: {error}");
         }
     }

@@ -3,12 +3,12 @@
 //! Where sequences begin stands in a file, and the order is computed place by place: memory doesn't grow with the data.
 
 use super::shuffle::Shuffle;
-use super::tokens::Tokens;
+use super::tokens::TokenDataset;
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use training::files::{self, NewFile};
+use training::files::{self, AtomicFile};
 
 /// Ids and, for each, the id that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub struct Batches {
 
 impl Batches {
     /// Sequences of `seq` ids with their successors. Where documents end with `end`, sequences begin with documents.
-    pub fn new(tokens: &Tokens, seq: usize, end: Option<i32>, seed: u64) -> Result<Batches> {
+    pub fn new(tokens: &TokenDataset, seq: usize, end: Option<i32>, seed: u64) -> Result<Batches> {
         let path = tokens.sibling(&format!("starts-{seq}.bin"));
-        let mut file = BufWriter::new(NewFile::create(&path)?);
+        let mut file = BufWriter::new(AtomicFile::create(&path)?);
         let (mut count, mut failed) = (0u64, None);
         let mut add = |start: usize| {
             // The last sequences may lack ids.
@@ -75,7 +75,7 @@ impl Batches {
     }
 
     /// The sequences from a position on.
-    pub fn fill(&self, tokens: &Tokens, position: u64, rows: usize, batch: &mut Batch) -> Result<()> {
+    pub fn fill(&self, tokens: &TokenDataset, position: u64, rows: usize, batch: &mut Batch) -> Result<()> {
         batch.ids.clear();
         batch.labels.clear();
         for at in (position..).take(rows) {
@@ -85,7 +85,7 @@ impl Batches {
     }
 
     /// Appends the sequence of a position.
-    pub(crate) fn add(&self, tokens: &Tokens, at: u64, batch: &mut Batch) -> Result<()> {
+    pub(crate) fn add(&self, tokens: &TokenDataset, at: u64, batch: &mut Batch) -> Result<()> {
         let chosen = Shuffle::new(self.count, self.seed, 1000 + at / self.count).at(at % self.count);
         let mut start = [0; 8];
         files::read_at(&self.starts, &self.path, 8 * chosen, &mut start)?;
@@ -129,7 +129,7 @@ impl Starts {
 }
 
 /// Batches of the held-out part, spread over it; positions beyond its end don't count.
-pub fn held_out(tokens: &Tokens, seq: usize, end: Option<i32>, rows: usize, most: usize) -> Result<Vec<Batch>> {
+pub fn validation_batches(tokens: &TokenDataset, seq: usize, end: Option<i32>, rows: usize, most: usize) -> Result<Vec<Batch>> {
     // Counted first, then chosen: where all of them begin would grow with the data.
     let each = |f: &mut dyn FnMut(usize)| {
         let mut cutter = Starts::new(seq, end);

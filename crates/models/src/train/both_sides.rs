@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use ir::attr::Attr;
 use ir::composites::attention::{Attention, attention};
 use ir::ops::{Call, Composite, Remat};
-use ir::{Build, Builder, Graph, Op, Value, Values};
+use ir::{GraphBuilder, Builder, Graph, Op, Value, Values};
 
 /// A forward graph without causal masks; windows stay. `Err` where the model's order is not that of its attention alone.
 pub(crate) fn both_sides(graph: &Graph) -> Result<Graph> {

@@ -12,30 +12,30 @@
 //! The loss graph is divided by [`transform::partition`]; every rank then runs one program, and its steps are the same on all.
 
 use crate::error::{Error, Result};
-use crate::placing::{self, About, by_shard, places};
+use crate::placing::{self, ParamInfo, by_shard, places};
 use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
 use ir::{AxisSet, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
 use std::sync::Arc;
-use training::Objective;
-use training::Sums;
-use training::buckets::early;
-use training::places::each_run;
-use transform::{Cut, Placement};
+use training::LossGraph;
+use training::GradReduction;
+use training::buckets::overlap_reductions;
+use training::places::for_each_contiguous_run;
+use transform::{DimSharding, Sharding};
 
 /// How a run's tensors lie on the ranks of a mesh.
 #[derive(Clone)]
-pub(crate) struct Division {
+pub(crate) struct ShardingPlan {
     pub(crate) comm: Arc<Comm>,
     /// Of the inputs of the loss: trained, fixed.
-    pub(crate) params: Vec<Placement>,
+    pub(crate) params: Vec<Sharding>,
     /// Of ids and labels.
-    pub(crate) batch: Placement,
+    pub(crate) batch: Sharding,
     /// The axes over which gradients may be summed late.
     pub(crate) late: Vec<MeshAxis>,
     /// The stage of a pipeline that alone has a parameter; none where all have, or there is no pipeline.
     pub(crate) homes: Vec<Option<usize>>,
-    pub(crate) sums: Sums,
+    pub(crate) sums: GradReduction,
 }
 
 /// The axes that divide the rows of a batch, outermost first: an axis of experts shares what the others leave together.
@@ -53,10 +53,10 @@ pub(crate) fn failed(p: impl ToString) -> Error {
     Error::Input(p.to_string())
 }
 
-impl Division {
+impl ShardingPlan {
     /// Divides an objective: its graphs become those of one rank.
-    pub(crate) fn of(objective: &mut Objective, about: &[About], comm: Arc<Comm>) -> Result<Division> {
-        let mut division = Division::plan(objective, about, comm)?;
+    pub(crate) fn of(objective: &mut LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
+        let mut division = ShardingPlan::plan(objective, about, comm)?;
         division.store(objective);
         let mesh = division.comm.mesh().clone();
         let mut ins = division.params.clone();
@@ -66,14 +66,14 @@ impl Division {
             let one = |graph: &Graph| whole_loss(graph, &mesh, &ins, late, about.len());
             let loss = one(&objective.loss)?;
             // Most models have nothing random in them.
-            let plain = if objective.plain == objective.loss { loss.clone() } else { one(&objective.plain)? };
+            let plain = if objective.eval_loss == objective.loss { loss.clone() } else { one(&objective.eval_loss)? };
             Ok((loss, plain))
         };
         let (graphs, late) = match both(&division.late) {
             Ok(graphs) => (graphs, division.late.clone()),
             Err(_) => (both(&[])?, Vec::new()),
         };
-        (objective.loss, objective.plain) = graphs;
+        (objective.loss, objective.eval_loss) = graphs;
         for placement in division.params.iter().take(objective.trained.len()) {
             let own = mesh.of(placement.axes(&mesh).map_err(failed)?);
             division.sums.gradients.push(late.iter().filter(|a| !own.contains(a)).cloned().collect());
@@ -87,7 +87,7 @@ impl Division {
     }
 
     /// How parameters and batches are cut; nothing is stored in parts yet.
-    pub(crate) fn plan(objective: &Objective, about: &[About], comm: Arc<Comm>) -> Result<Division> {
+    pub(crate) fn plan(objective: &LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
         let mesh = comm.mesh().clone();
         if let Some(other) = mesh.axes().iter().find(|a| !AXES.contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
@@ -100,7 +100,7 @@ impl Division {
         let cut_by: Vec<usize> = BATCH.iter().filter_map(|name| axis(name)).collect();
         let along: Vec<usize> = axis("sp").into_iter().collect();
         let rows = objective.loss.ty(objective.loss.inputs()[about.len()]).clone();
-        let batch = Placement { layout: vec![Cut::by(cut_by.clone()), Cut::by(along)], stored: None };
+        let batch = Sharding { layout: vec![DimSharding::by(cut_by.clone()), DimSharding::by(along)], stored: None };
         for (cut, size, name) in [(&batch.layout[0], rows.shape[0], "batch"), (&batch.layout[1], rows.shape[1], "seq")]
         {
             if !cut.fits(&mesh, size) {
@@ -112,12 +112,12 @@ impl Division {
         }
         let params = about.iter().enumerate().map(|(i, about)| by_shard(&mesh, &objective.loss, i, *about)).collect();
         let late = cut_by.iter().map(|&a| mesh.axes()[a].clone()).collect();
-        Ok(Division { comm, params, batch, late, homes: Vec::new(), sums: Sums::default() })
+        Ok(ShardingPlan { comm, params, batch, late, homes: Vec::new(), sums: GradReduction::default() })
     }
 
     /// Parameters are stored in parts where the mesh has an axis for that: along the longest axis that can be cut, the first of
     /// those.
-    pub(crate) fn store(&mut self, objective: &Objective) {
+    pub(crate) fn store(&mut self, objective: &LossGraph) {
         let mesh = self.comm.mesh().clone();
         let Some(over) = mesh.axis("fsdp").filter(|a| a.size > 1) else { return };
         for (placement, &v) in self.params.iter_mut().zip(objective.loss.inputs()) {
@@ -130,12 +130,12 @@ impl Division {
     }
 
     /// The rank that writes files.
-    pub(crate) fn leads(&self) -> bool {
+    pub(crate) fn is_main_process(&self) -> bool {
         self.comm.rank() == 0
     }
 
     /// A rank's part of a whole tensor.
-    pub(crate) fn part(&self, placement: &Placement, ty: &Type, whole: &[u8]) -> Vec<u8> {
+    pub(crate) fn part(&self, placement: &Sharding, ty: &Type, whole: &[u8]) -> Vec<u8> {
         placing::part(placement, ty, self.comm.mesh(), self.comm.rank(), whole)
     }
 
@@ -166,7 +166,7 @@ impl Division {
                 Some(own) if holders.contains(&rank) => vec![(0, own)],
                 _ => Vec::new(),
             };
-            self.comm.exchange("parts", &sends, &mut []).map_err(failed)?;
+            self.comm.send_recv("parts", &sends, &mut []).map_err(failed)?;
             return Ok(Vec::new());
         }
         let bytes = placement.local(mesh, ty).bytes();
@@ -178,10 +178,10 @@ impl Division {
                 _ => receives.push((r, bytes)),
             }
         }
-        self.comm.exchange("parts", &[], &mut receives).map_err(failed)?;
+        self.comm.send_recv("parts", &[], &mut receives).map_err(failed)?;
         let (mut whole, size) = (vec![0; ty.bytes()], ty.dtype.size());
         for (&r, bytes) in holders.iter().zip(&came) {
-            each_run(&places(placement, ty, mesh, r), ty, |at, own, n| {
+            for_each_contiguous_run(&places(placement, ty, mesh, r), ty, |at, own, n| {
                 whole[at * size..(at + n) * size].copy_from_slice(&bytes[own * size..(own + n) * size]);
             });
         }
@@ -190,7 +190,7 @@ impl Division {
 
     /// Whether some rank says so.
     pub(crate) fn any(&self, own: bool) -> Result<bool> {
-        self.comm.any(own).map_err(failed)
+        self.comm.all_reduce_any(own).map_err(failed)
     }
 }
 
@@ -199,7 +199,7 @@ impl Division {
 pub(crate) fn local(
     graph: &Graph,
     mesh: &Mesh,
-    ins: &[Placement],
+    ins: &[Sharding],
     outs: &[Option<Spec>],
     late: &[MeshAxis],
     params: usize,
@@ -219,11 +219,11 @@ pub(crate) fn local(
 }
 
 /// The graph of one rank of a loss, the same on all.
-fn whole_loss(graph: &Graph, mesh: &Mesh, ins: &[Placement], late: &[MeshAxis], params: usize) -> Result<Graph> {
+fn whole_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], params: usize) -> Result<Graph> {
     let types = graph.input_types();
     let mut ins = ins.to_vec();
     // A key of what is random is the same for all.
-    ins.extend(types[ins.len()..].iter().map(|t| Placement { layout: vec![Cut::default(); t.rank()], stored: None }));
+    ins.extend(types[ins.len()..].iter().map(|t| Sharding { layout: vec![DimSharding::default(); t.rank()], stored: None }));
     let outs = vec![Some(Spec::replicated()); graph.outputs().len()];
     let (mut graph, _, varies) = local(graph, mesh, &ins, &outs, late, params, &[])?;
     let mut outputs = graph.outputs().to_vec();
@@ -256,7 +256,7 @@ fn end_of(body: &Graph) -> Value {
 /// A step as ranks run it: what is stored in parts is gathered again, and talk begins as early as it can, unless ranks wait.
 pub(crate) fn arranged(graph: &Graph, waits: bool) -> ir::Result<Graph> {
     let graph = gathered_again(graph, graph.outputs()[0])?;
-    if waits { Ok(graph) } else { early(&graph) }
+    if waits { Ok(graph) } else { overlap_reductions(&graph) }
 }
 
 /// The same step with parameters gathered a second time where backward needs them, instead of being kept: a rank then holds

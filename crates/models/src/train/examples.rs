@@ -2,10 +2,10 @@
 //!
 //! They are encoded once, to a file, and read by their place: memory doesn't grow with the data.
 
-use super::aim::{Aim, PAD};
+use super::aim::{Objective, PAD};
 use super::batches::Batch;
 use super::shuffle::Shuffle;
-use super::text::Texts;
+use super::text::TextDataset;
 use super::tokens::{Reading, unbuffered};
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use training::files::{self, NewFile};
+use training::files::{self, AtomicFile};
 
 /// Of this many examples, the last is held out.
 const HELD_OUT: u64 = 20;
@@ -36,7 +36,7 @@ pub(crate) struct Examples {
     /// Where those that are trained on, and those that are held out, begin in the data.
     index: [File; 2],
     counts: [u64; 2],
-    aim: Aim,
+    aim: Objective,
     seq: usize,
     seed: u64,
     fingerprint: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Examples {
 
 /// What turns records into rows.
 struct Encoder<'a> {
-    aim: Aim,
+    aim: Objective,
     seq: usize,
     tokenizer: &'a Tokenizer,
     /// Gives the places of tokens in a text.
@@ -66,9 +66,9 @@ const INDEX: [&str; 2] = ["examples.idx", "held-out.idx"];
 impl Examples {
     /// Encodes the records of some files, or finds them encoded.
     pub(crate) fn prepare(
-        texts: &Texts,
+        texts: &TextDataset,
         (tokenizer, template): (&Tokenizer, &ChatTemplate),
-        (aim, seq, seed, pooling): (Aim, usize, u64, Mode),
+        (aim, seq, seed, pooling): (Objective, usize, u64, Mode),
         folder: &Path,
         reading: Reading<'_>,
     ) -> Result<Examples> {
@@ -81,7 +81,7 @@ impl Examples {
         }
         files::make_folder(folder)?;
         let mut encoder = Encoder::new((tokenizer, template), (aim, seq, pooling));
-        let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
+        let create = |name: &str| AtomicFile::create(&folder.join(name)).map(BufWriter::new);
         let (mut data, mut index) = (create("examples.bin")?, [create(INDEX[0])?, create(INDEX[1])?]);
         let (mut at, mut counts, mut left_out, mut seen) = (0u64, [0u64; 2], 0u64, 0u64);
         let mut sum = crc32fast::Hasher::new();
@@ -124,7 +124,7 @@ impl Examples {
         Examples::open(folder, &key, (aim, seq, seed))
     }
 
-    fn open(folder: &Path, key: &Json, (aim, seq, seed): (Aim, usize, u64)) -> Result<Examples> {
+    fn open(folder: &Path, key: &Json, (aim, seq, seed): (Objective, usize, u64)) -> Result<Examples> {
         let about = folder.join("examples.json");
         let damaged = || Error::file(&about, "damaged, or of other data: remove it, and it is made again");
         let text = files::read_text(&about, files::TEXT)?;
@@ -195,7 +195,7 @@ impl Examples {
         let mut bytes = [0; 8];
         files::read_at(&self.index[part], &index, 8 * place, &mut bytes)?;
         let mut at = u64::from_le_bytes(bytes);
-        let pad = if matches!(self.aim, Aim::Dpo { .. } | Aim::Orpo { .. }) { PAD } else { -100 };
+        let pad = if matches!(self.aim, Objective::Dpo { .. } | Objective::Orpo { .. }) { PAD } else { -100 };
         for _ in 0..self.aim.rows_each() {
             let mut count = [0; 4];
             files::read_at(&self.data, &data, at, &mut count)?;
@@ -215,7 +215,7 @@ impl Examples {
 impl<'a> Encoder<'a> {
     fn new(
         (tokenizer, template): (&'a Tokenizer, &'a ChatTemplate),
-        (aim, seq, pooling): (Aim, usize, Mode),
+        (aim, seq, pooling): (Objective, usize, Mode),
     ) -> Encoder<'a> {
         let places = tokenizer.without_post_processor();
         Encoder { aim, seq, tokenizer, places, template, pooling, classes: Vec::new(), crossed: 0 }
@@ -224,9 +224,9 @@ impl<'a> Encoder<'a> {
     /// The rows of a record; none where nothing of it is learned within a sequence.
     fn rows(&mut self, record: &Json) -> Result<Option<Vec<Row>>> {
         let rows = match self.aim {
-            Aim::Dpo { .. } | Aim::Orpo { .. } => self.preference(record)?,
-            Aim::Classify { classes } => vec![self.class(record, classes)?],
-            Aim::Contrast { .. } => {
+            Objective::Dpo { .. } | Objective::Orpo { .. } => self.preference(record)?,
+            Objective::Classify { classes } => vec![self.class(record, classes)?],
+            Objective::Contrastive { .. } => {
                 let find = |names: &[&str]| names.iter().find_map(|name| record.get(*name)?.as_str());
                 let first = find(&["anchor", "query", "sentence1", "text"]);
                 let second = find(&["positive", "answer", "sentence2"]);
@@ -497,7 +497,7 @@ mod tests {
     const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
     fn encoder<'a>(aim: &str, tokenizer: &'a Tokenizer, template: &'a ChatTemplate) -> Encoder<'a> {
-        Encoder::new((tokenizer, template), (Aim::parse(aim).expect("valid"), 60, Mode::Mean))
+        Encoder::new((tokenizer, template), (Objective::parse(aim).expect("valid"), 60, Mode::Mean))
     }
 
     /// What a row learns, as text.

@@ -9,13 +9,13 @@ use crate::model::Model;
 use ir::attr::Attr;
 use ir::composites::attention::{Attention, attention};
 use ir::ops::{Call, Composite, ReduceKind, Remat};
-use ir::{Build, Builder, Compare, DType, Graph, Op, Value, Values};
+use ir::{GraphBuilder, Builder, Compare, DType, Graph, Op, Value, Values};
 
 /// Why documents of a model can't be kept apart, if they can't.
 pub(crate) fn check(model: &Model, graph: &Graph) -> Result<()> {
     let refused =
         |what: &str| Err(Error::Input(format!("documents can't be kept apart: {what}; leave out `--isolate`")));
-    if model.limits.longest.is_some() {
+    if model.limits.max_positions.is_some() {
         return refused("the model's positions are learned, and go on from document to document");
     }
     if mixes(graph) {

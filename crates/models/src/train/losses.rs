@@ -3,11 +3,11 @@
 //! Places that don't count have no loss and no gradient; rows that are there only to fill a batch don't count either, so a
 //! batch that is not full has the loss of those rows that are.
 
-use super::aim::{Aim, DpoForm, PAD};
+use super::aim::{Objective, DpoForm, PAD};
 use ir::composites::loss::{CrossEntropy, cross_entropy};
 use ir::composites::softmax::{log_softmax, logsumexp};
 use ir::ops::{Dot, ReduceKind};
-use ir::{Build, Builder, Compare, DType, Result, Type, Unary, Value};
+use ir::{GraphBuilder, Builder, Compare, DType, Result, Type, Unary, Value};
 use lang::lower::mean_cross_entropy;
 
 const NONE: i64 = -100;
@@ -54,15 +54,15 @@ impl Parts {
 }
 
 /// The mean loss; with `totals` a micro-batch's share of the mean over a step.
-pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
+pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &Parts) -> Result<Value> {
     let given = wide(b, parts.given)?;
     let second = match parts.second {
         Some(second) => Some(wide(b, second)?),
         None => None,
     };
     match *aim {
-        Aim::Next | Aim::Masked { .. } => parts.cross_entropy(b, given, parts.labels),
-        Aim::Dpo { beta, form, smoothing } => {
+        Objective::CausalLm | Objective::MaskedLm { .. } => parts.cross_entropy(b, given, parts.labels),
+        Objective::Dpo { beta, form, smoothing } => {
             let reference = second.unwrap_or(given);
             let mean = form == DpoForm::Ipo;
             let own = answers(b, given, parts.labels, mean)?;
@@ -73,8 +73,8 @@ pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
             let losses = preference(b, margin, beta, form, smoothing)?;
             mean_over_pairs(b, losses, parts, 0)
         }
-        Aim::Orpo { beta } => odds(b, given, parts, beta),
-        Aim::Distill { beta, temperature, hard } => {
+        Objective::Orpo { beta } => odds(b, given, parts, beta),
+        Objective::Distill { beta, temperature, hard } => {
             let soft = divergence(b, given, second.unwrap_or(given), parts, beta, temperature)?;
             if hard == 0.0 {
                 return Ok(soft);
@@ -83,14 +83,14 @@ pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
             let (own, soft) = (b.scale(own, hard)?, b.scale(soft, 1.0 - hard)?);
             b.add(own, soft)
         }
-        Aim::Classify { .. } => {
+        Objective::Classify { .. } => {
             let head = parts.head.unwrap_or(given);
             let dtype = b.ty(given).dtype;
             let head = b.cast(head, dtype)?;
             let scores = b.one(Dot::last_axes(dtype, 3, 2).into(), &[given, head])?;
             parts.cross_entropy(b, scores, parts.labels)
         }
-        Aim::Contrast { scale } => contrast(b, given, parts, scale),
+        Objective::Contrastive { scale } => contrast(b, given, parts, scale),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
-use super::aim::Aim;
+use super::aim::Objective;
 use super::both_sides::both_sides;
 use super::isolate;
 use super::losses::{self, Parts};
@@ -13,15 +13,15 @@ use crate::inject::adapted;
 use crate::last_row::before_head;
 use crate::model::Model;
 use dist::Comm;
-use ir::{Build, Builder, DType, Graph, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, Recipe, Summing};
 use std::sync::Arc;
 use training::step::key_type;
-use training::{Objective, Trained};
+use training::{LossGraph, ParamOptions};
 
 /// What is special about a run: its objective, and who it is shared with.
 #[derive(Clone, Copy, Default)]
-pub struct How<'a> {
+pub struct ObjectiveOptions<'a> {
     /// The token that divides documents which don't see each other.
     pub end: Option<i32>,
     /// What is computed in which precision; products in few bits.
@@ -37,7 +37,7 @@ pub struct How<'a> {
     /// Layers as a loop over stacked parameters, for who wants a small graph.
     pub scan: bool,
     /// What the model is trained for.
-    pub aim: Aim,
+    pub aim: Objective,
     /// A second model that is asked: a teacher, or the reference of preferences. Without one an adapter's own base is the
     /// reference, and otherwise the model as it begins.
     pub second: Option<&'a Model>,
@@ -45,13 +45,13 @@ pub struct How<'a> {
     pub comm: Option<&'a Arc<Comm>>,
 }
 
-impl<'a> How<'a> {
+impl<'a> ObjectiveOptions<'a> {
     /// The model whose parameters follow those that are not trained, if one is asked that is not the adapter's base.
     pub(crate) fn second(&self, model: &'a Model, adapts: bool) -> Result<Option<&'a Model>> {
         let second = match (self.aim, self.second) {
             (aim, Some(second)) if aim.asks_second() => second,
-            (Aim::Dpo { .. }, None) if !adapts => model,
-            (Aim::Distill { .. }, None) => {
+            (Objective::Dpo { .. }, None) if !adapts => model,
+            (Objective::Distill { .. }, None) => {
                 return Err(Error::Input("`distill` needs a model to learn from: give `--teacher DIR`".into()));
             }
             (_, None) => return Ok(None),
@@ -71,7 +71,7 @@ impl<'a> How<'a> {
 /// What a model is trained for, and what stands beside its loss.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub(crate) objective: Objective,
+    pub(crate) objective: LossGraph,
     /// Matrices that are trained beside the model, the last of the trained.
     pub(crate) heads: Vec<(String, Type)>,
     /// How ranks sum gradients, as the model says.
@@ -80,7 +80,7 @@ pub(crate) struct Target {
 
 /// The objective of a model, or of an adapter beside it. Of several micro-batches, the loss takes a further input: what its terms are
 /// divided by, `[terms]` (`Aim::counts` of the whole step).
-pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>, sizes: StepSizes) -> Result<Target> {
+pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &ObjectiveOptions<'_>, sizes: StepSizes) -> Result<Target> {
     let StepSizes { rows, seq, accumulate } = sizes;
     if rows % how.aim.rows_each() != 0 {
         return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
@@ -93,7 +93,7 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>,
         let written_backward = !how.aim.reads_states();
         let (dtype, asserts, scan) = (model.dtype, training, how.scan);
         let recipe = how.recipe.copied();
-        let options = Options { dtype, training, asserts, scan, written_backward, recipe, ..Options::default() };
+        let options = Options { dtype, training, asserts, scan, custom_backward: written_backward, recipe, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
         let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
             true if adapter.is_none() && row_groups::sorts(&lowered) => how.groups,
@@ -106,12 +106,12 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>,
             isolate::check(model, &lowered.graph)?;
             lowered.graph = isolate::isolated(&lowered.graph, model.params.len(), end)?;
         }
-        if matches!(how.aim, Aim::Masked { .. }) {
+        if matches!(how.aim, Objective::MaskedLm { .. }) {
             lowered.graph = both_sides(&lowered.graph)?;
         }
         // The adapter's own base is the reference of preferences, unless another is given.
         let base = match (how.aim, adapter, how.second) {
-            (Aim::Dpo { .. }, Some(adapter), None) => {
+            (Objective::Dpo { .. }, Some(adapter), None) => {
                 let plain = Options { training: false, asserts: false, ..options.clone() };
                 let graph = model.architecture.lower_with(rows, seq, &plain)?.graph;
                 Some((model.read_packed(&graph, 0)?, adapter.values.len()))
@@ -167,35 +167,35 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>,
         Ok((loss(&graph, &trained, further, (rows, seq), shown, &asked)?, keyed, lowered.states))
     };
     let ((loss, keyed, states), (plain, ..)) = (graphs(true)?, graphs(false)?);
-    let mut trained: Vec<Trained> = match adapter {
+    let mut trained: Vec<ParamOptions> = match adapter {
         // Factors, like biases, are left alone by weight decay.
         Some(adapter) => {
             let all = adapter.tensors().into_iter();
-            all.map(|(_, ty)| Trained::new(ty.shape.iter().all(|n| *n > 1))).collect()
+            all.map(|(_, ty)| ParamOptions::new(ty.shape.iter().all(|n| *n > 1))).collect()
         }
         None => {
             let chosen = model.params.iter().filter(|param| param.trainable);
             // Norms and biases are left alone by weight decay.
             let trained = chosen.map(|param| {
                 let decays = if param.ty.rank() >= 2 { param.wd_scale } else { 0.0 };
-                Trained { rate: param.lr_scale, decay: decays, clip: param.grad_clip }
+                ParamOptions { rate: param.lr_scale, decay: decays, max_grad_norm: param.grad_clip }
             });
             trained.collect()
         }
     };
     let mut heads = Vec::new();
-    if matches!(how.aim, Aim::Classify { .. }) {
+    if matches!(how.aim, Objective::Classify { .. }) {
         heads.push(("score.weight".to_string(), loss.input_types()[trained.len()].clone()));
-        trained.push(Trained::new(true));
+        trained.push(ParamOptions::new(true));
     }
     let batch = 2 + usize::from(accumulate > 1);
-    let objective = Objective { loss, plain, batch, keyed, states, buffers: 0, trained, asserts: asserted };
+    let objective = LossGraph { loss, eval_loss: plain, batch, needs_rng: keyed, amax_histories: states, buffers: 0, trained, asserts: asserted };
     Ok(Target { objective, heads, summing })
 }
 
 /// What is asked of a forward graph.
 struct Asked {
-    aim: Aim,
+    aim: Objective,
     end: Option<i32>,
     /// The graph of the adapter's base, whose parameters are the inputs of the forward graph from this one on.
     base: Option<(Graph, usize)>,
@@ -233,7 +233,7 @@ fn loss(
         inputs[i] = Some(b.cast(master, types[i].dtype)?);
     }
     let head = match asked.aim {
-        Aim::Classify { classes } => Some(b.graph.input(losses::head_type(&forward.output_types()[0], classes))),
+        Objective::Classify { classes } => Some(b.graph.input(losses::head_type(&forward.output_types()[0], classes))),
         _ => None,
     };
     let states: Vec<Value> = further.states.iter().map(|ty| b.graph.input(ty.clone())).collect();

@@ -5,19 +5,19 @@
 //! that uses it; one that several use (a table of embeddings that is the head too) is on all, and its gradients are summed.
 
 use super::batches::Batch;
-use super::division::{Division, failed, gathered_again, local};
+use super::division::{ShardingPlan, failed, gathered_again, local};
 use super::stages::{Chunk, Stages, layer_of, opened};
 use crate::error::{Error, Result};
-use crate::placing::{self, About};
+use crate::placing::{self, ParamInfo};
 use crate::session::Buffer;
 use compiler::{Backend, Bindings, Executable, Options};
 use dist::Comm;
 use dist::pipeline::{Action, Schedule};
-use ir::{Build, Builder, DType, Graph, Mesh, MeshAxis, Spec, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Mesh, MeshAxis, Spec, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use training::Objective;
-use transform::{Cut, Placement};
+use training::LossGraph;
+use transform::{DimSharding, Sharding};
 
 /// The axis of a mesh that is a pipeline.
 pub(crate) fn axis(mesh: &Mesh) -> Option<(usize, MeshAxis)> {
@@ -44,7 +44,7 @@ impl Chain {
 
 /// A loss that a pipeline computes.
 pub(crate) struct Divided {
-    pub(crate) division: Division,
+    pub(crate) division: ShardingPlan,
     chain: Chain,
     /// The same without anything random.
     plain: Chain,
@@ -57,8 +57,8 @@ impl Divided {
     /// Divides an objective over a mesh with a pipeline; `each` chunks lie at each of its ranks. `paths` are those of the
     /// parameters, the first inputs of the loss.
     pub(crate) fn of(
-        objective: &Objective,
-        about: &[About],
+        objective: &LossGraph,
+        about: &[ParamInfo],
         paths: &[String],
         comm: Arc<Comm>,
         each: usize,
@@ -72,9 +72,9 @@ impl Divided {
             return Err(Error::Input("frozen parameters can't be part of a pipeline: leave out `pp`".into()));
         }
         let layers: Vec<Option<usize>> = paths.iter().map(|path| layer_of(path)).collect();
-        let mut division = Division::plan(objective, about, comm)?;
+        let mut division = ShardingPlan::plan(objective, about, comm)?;
         division.store(objective);
-        let (loss, plain) = (opened(&objective.loss)?, opened(&objective.plain)?);
+        let (loss, plain) = (opened(&objective.loss)?, opened(&objective.eval_loss)?);
         let count = axis.size * each;
         let both = |late: &[MeshAxis]| -> Result<(Chain, Chain)> {
             let one = |graph: &Graph| chain(&Stages::of(graph, &layers, count)?, &division, late);
@@ -121,7 +121,7 @@ impl Divided {
     }
 
     /// The types of a rank's parameters.
-    pub(crate) fn param_types(&self, objective: &Objective, held: &[usize]) -> Vec<Type> {
+    pub(crate) fn param_types(&self, objective: &LossGraph, held: &[usize]) -> Vec<Type> {
         let mesh = self.division.comm.mesh();
         let types = objective.loss.input_types();
         held.iter().map(|&p| self.division.params[p].local(mesh, &types[p])).collect()
@@ -166,31 +166,31 @@ fn donated(params: usize) -> Vec<(usize, usize)> {
 }
 
 /// The graphs of all chunks. Each takes what the one before gives as that gives it.
-fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<Chain> {
+fn chain(stages: &Stages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Result<Chain> {
     let mesh = division.comm.mesh();
     let (mut between, mut sets): (Vec<Spec>, Vec<ir::AxisSet>) = (Vec::new(), Vec::new());
     let mut chunks: Vec<(Chunk, Graph)> = Vec::new();
     // What the chunk before was given, and gives: many chunks are alike.
-    let mut before: Option<(Vec<Placement>, Vec<ir::AxisSet>, Graph, Vec<Spec>, Vec<ir::AxisSet>)> = None;
+    let mut before: Option<(Vec<Sharding>, Vec<ir::AxisSet>, Graph, Vec<Spec>, Vec<ir::AxisSet>)> = None;
     for c in 0..stages.chunks() {
         let chunk = stages.chunk(c)?;
         let last = c + 1 == stages.chunks();
-        let mut ins: Vec<Placement> = chunk.params.iter().map(|&p| division.params[p].clone()).collect();
+        let mut ins: Vec<Sharding> = chunk.params.iter().map(|&p| division.params[p].clone()).collect();
         ins.extend([division.batch.clone(), division.batch.clone()]);
         let types = chunk.graph.input_types();
         let given = types.len() - chunk.takes;
         for ty in &types[ins.len()..given] {
-            ins.push(Placement { layout: vec![Cut::default(); ty.rank()], stored: None });
+            ins.push(Sharding { layout: vec![DimSharding::default(); ty.rank()], stored: None });
         }
         for (spec, ty) in between.iter().zip(&types[given..]) {
-            ins.push(Placement::of(mesh, spec, ty.rank()));
+            ins.push(Sharding::of(mesh, spec, ty.rank()));
         }
         let outs: Vec<Option<Spec>> = match last {
             true => vec![Some(Spec::replicated())],
             false => vec![None; chunk.graph.outputs().len()],
         };
         let last_one = chunks.last().map(|(chunk, _)| &chunk.graph);
-        let same = |ins_before: &[Placement], sets_before: &[ir::AxisSet]| {
+        let same = |ins_before: &[Sharding], sets_before: &[ir::AxisSet]| {
             !last && ins_before == ins && sets_before == sets && last_one.is_some_and(|g| *g == chunk.graph)
         };
         let (graph, specs, found) = match &before {
@@ -276,7 +276,7 @@ struct Own {
 /// A rank of a pipeline.
 pub(crate) struct Pipeline {
     comm: Arc<Comm>,
-    batch: Placement,
+    batch: Sharding,
     schedule: Schedule,
     /// Ranks of the pipeline, and which of them this is.
     peers: Vec<usize>,
@@ -444,7 +444,7 @@ impl Pipeline {
             let mut taken = vec![0; self.plain[chunk].iter().sum()];
             if chunk > 0 {
                 let from = self.peers[self.schedule.rank_of(chunk - 1)];
-                self.comm.exchange("pp", &[], &mut [(from, &mut taken[..])]).map_err(failed)?;
+                self.comm.send_recv("pp", &[], &mut [(from, &mut taken[..])]).map_err(failed)?;
             }
             let (used, program) = &mut own.plain;
             bind(program, params, used);
@@ -462,9 +462,9 @@ impl Pipeline {
         if self.at == last {
             let others = self.peers.iter().filter(|r| **r != self.comm.rank());
             let sends: Vec<(usize, &[u8])> = others.map(|r| (*r, &found[..])).collect();
-            self.comm.exchange("pp", &sends, &mut []).map_err(failed)?;
+            self.comm.send_recv("pp", &sends, &mut []).map_err(failed)?;
         } else {
-            self.comm.exchange("pp", &[], &mut [(self.peers[last], &mut found[..])]).map_err(failed)?;
+            self.comm.send_recv("pp", &[], &mut [(self.peers[last], &mut found[..])]).map_err(failed)?;
         }
         Ok(f32::from_le_bytes(found))
     }
@@ -502,7 +502,7 @@ fn joined(program: &Program, outputs: std::ops::Range<usize>) -> Result<Vec<u8>>
 }
 
 fn send(comm: &Comm, to: usize, bytes: &[u8]) -> Result<()> {
-    comm.exchange("pp", &[(to, bytes)], &mut []).map_err(failed)
+    comm.send_recv("pp", &[(to, bytes)], &mut []).map_err(failed)
 }
 
 /// What others tell a rank, in the order in which they do.
@@ -535,7 +535,7 @@ impl Mail {
             };
             // What goes on crosses the next chunk's beginning, what goes back its own.
             let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.back)]];
-            comm.exchange("pp", &[], &mut [(peers[from], &mut bytes[..])]).map_err(failed)?;
+            comm.send_recv("pp", &[], &mut [(peers[from], &mut bytes[..])]).map_err(failed)?;
             self.stash.insert(next, bytes);
         }
     }

@@ -1,6 +1,6 @@
 //! Where the time of a step goes: a table for people, and a trace that Perfetto and browsers open.
 
-use compiler::program::{Factor, Matmul, Program, Step};
+use compiler::program::{MatmulOperand, Matmul, Program, Step};
 use compiler::{Backend, Timing};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -119,7 +119,7 @@ impl Profile {
 
 /// Bytes of the values that a step reads or writes: each once, whole.
 fn touched(program: &Program, step: &Step) -> usize {
-    if let Step::Matmul { shape, a: Factor::Memory(_), b: Factor::Memory(_), epilogue: None, .. } = step {
+    if let Step::Matmul { shape, a: MatmulOperand::Memory(_), b: MatmulOperand::Memory(_), epilogue: None, .. } = step {
         let Matmul { batch, m, n, k, dtype, out, .. } = **shape;
         let repeated = |stride: isize| if stride == 0 { 1 } else { batch };
         let operands = repeated(shape.a[0]) * m * k + repeated(shape.b[0]) * k * n;

@@ -5,7 +5,7 @@ use super::profile::Profile;
 use super::settings::{NAMES, Settings};
 use super::setup;
 use super::source::Source;
-use super::{Aim, Batch, How, Lock, StepSizes, Trainer};
+use super::{Objective, Batch, ObjectiveOptions, Lock, StepSizes, Trainer};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
 use crate::companions::{self, Part, ensure_no_model};
@@ -20,9 +20,9 @@ use dist::Comm;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use training::report::Facts;
-use training::saved::{self, Saved};
-use training::{Cadence, Entry, Log, Observer, StepResult, Task, files, thousands};
+use training::report::RunMetadata;
+use training::saved::{self, CheckpointMeta};
+use training::{Intervals, Entry, Log, Observer, StepResult, TrainLoop, files, thousands};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -78,20 +78,20 @@ pub fn run_on(
     let _lock = if leads { Some(Lock::take(&settings.out)?) } else { None };
     if let Some(comm) = &comm {
         let alike: Vec<_> = settings.to_map().into_iter().filter(|(name, _)| name != "threads").collect();
-        comm.agree(&format!("{alike:?} {resume} {given:?}")).map_err(|e| Error::Input(e.to_string()))?;
+        comm.assert_same_on_all_ranks(&format!("{alike:?} {resume} {given:?}")).map_err(|e| Error::Input(e.to_string()))?;
     }
     let mut start = None;
     if resume {
         if let Some(comm) = &comm {
             let names: Vec<_> =
                 saved::list(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
-            comm.agree(&format!("{names:?}")).map_err(|e| {
+            comm.assert_same_on_all_ranks(&format!("{names:?}")).map_err(|e| {
                 Error::Input(format!("{e}; all ranks must see the same checkpoints in {}", checkpoints.display()))
             })?;
         }
         let share = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.mesh().ranks()));
         let any = |bad: bool| match &comm {
-            Some(comm) => comm.any(bad).map_err(|e| training::Error::Input(e.to_string())),
+            Some(comm) => comm.all_reduce_any(bad).map_err(|e| training::Error::Input(e.to_string())),
             None => Ok(bad),
         };
         let (found, faults) = saved::newest_shared(&checkpoints, share, &any)?;
@@ -170,7 +170,7 @@ fn nothing_usable(out: &Path, faults: &[saved::Fault]) -> Error {
 }
 
 /// The settings of a checkpoint, with those given anew that may change.
-fn adopt(settings: &Settings, saved: &Saved, given: &[String]) -> Result<Settings> {
+fn adopt(settings: &Settings, saved: &CheckpointMeta, given: &[String]) -> Result<Settings> {
     let mut merged = settings.clone();
     for (name, may_change, _) in NAMES {
         let Some(before) = saved.settings.get(*name) else { continue };
@@ -244,7 +244,7 @@ impl<'a> Texts<'a> {
             None => Model::fresh(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
         model.takes_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
-        if !matches!(settings.objective, Aim::Classify { .. } | Aim::Contrast { .. }) {
+        if !matches!(settings.objective, Objective::Classify { .. } | Objective::Contrastive { .. }) {
             model.scores_ids()?;
         }
         // A token that another file adds may be beyond the model's table; the ids of the data are looked at when they are encoded.
@@ -290,8 +290,8 @@ impl<'a> Texts<'a> {
             ));
         }
         let mut settings = settings;
-        if let Aim::Classify { classes: 0 } = settings.objective {
-            settings.objective = Aim::Classify { classes: source.classes().len().max(2) };
+        if let Objective::Classify { classes: 0 } = settings.objective {
+            settings.objective = Objective::Classify { classes: source.classes().len().max(2) };
         }
         let end = tokenizer.end();
         let held_out = source.held_out(settings.batch, settings.eval_batches)?;
@@ -318,7 +318,7 @@ impl<'a> Texts<'a> {
             Some(dir) => Some(Model::load(dir, settings.dtype)?),
             None => None,
         };
-        let how = How {
+        let how = ObjectiveOptions {
             end: separator,
             recipe: recipe.as_ref(),
             eight_bits: bits == Some(8),
@@ -326,16 +326,16 @@ impl<'a> Texts<'a> {
             aim: settings.objective,
             second: teacher.as_ref(),
             comm: comm.as_ref(),
-            ..How::default()
+            ..ObjectiveOptions::default()
         };
         let trainer = Trainer::new(model, adapter, sizes, settings.adam(), &how, backend)?;
         let mut trainer = trainer.with_seed(settings.seed);
         let base = base.join().unwrap_or_else(|_| Err(Error::Input("the model could not be read".into())))?;
-        let mut at = Saved { settings: settings.to_map(), data: source.fingerprint(), base, ..Saved::default() };
+        let mut at = CheckpointMeta { settings: settings.to_map(), data: source.fingerprint(), base, ..CheckpointMeta::default() };
         let resumed = start.is_some();
         if let Some(comm) = &comm {
             let step = start.as_ref().map(|start| start.saved.step);
-            comm.agree(&format!("{:?} {:?} {step:?}", at.data, at.base)).map_err(|e| Error::Input(e.to_string()))?;
+            comm.assert_same_on_all_ranks(&format!("{:?} {:?} {step:?}", at.data, at.base)).map_err(|e| Error::Input(e.to_string()))?;
         }
         if let Some(checkpoint) = start {
             let saved = &checkpoint.saved;
@@ -352,7 +352,7 @@ impl<'a> Texts<'a> {
                 ));
             }
             trainer.resume(&checkpoint)?;
-            at = Saved { settings: settings.to_map(), ..checkpoint.saved };
+            at = CheckpointMeta { settings: settings.to_map(), ..checkpoint.saved };
             watch.note(&format!("resumed at step {} of {}", at.step, settings.steps));
         }
         let [train, valid] = source.counts();
@@ -380,7 +380,7 @@ impl<'a> Texts<'a> {
         if rank == 0 {
             files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
         }
-        let facts = Facts {
+        let facts = RunMetadata {
             model: name,
             parameters,
             trained,
@@ -393,7 +393,7 @@ impl<'a> Texts<'a> {
             planned: trainer.planned_bytes(),
             settings: NAMES.iter().map(|(name, ..)| (name.to_string(), settings.get(name))).collect(),
         };
-        let cadence = Cadence {
+        let cadence = Intervals {
             steps: settings.steps,
             log_every: settings.log_every,
             eval_every: settings.eval_every,
@@ -412,12 +412,12 @@ impl<'a> Texts<'a> {
         }
         let (batch, start, fresh) = (Batch::default(), None, based_on.is_none());
         let texts = Texts { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
-        run.try_saving(&texts, 12 * texts.trainer.trained_count(), resumed, "make room or give another `--out`")?;
+        run.check_can_save(&texts, 12 * texts.trainer.trained_count(), resumed, "make room or give another `--out`")?;
         Ok((texts, run))
     }
 
     fn write_text(&self, most: usize, seed: u64) -> Result<String> {
-        if !self.trainer.leads() {
+        if !self.trainer.is_main_process() {
             self.trainer.give_model()?;
             return Ok(String::new());
         }
@@ -481,14 +481,14 @@ impl<'a> Texts<'a> {
         // A model that somebody else has trained is no storyteller, and may be large.
         let story = self.write_text(if self.fresh { 400 } else { 80 }, self.settings.seed)?;
         if complete {
-            run.note(Entry::Sample { step: run.at.step, text: story.clone() });
+            run.log_entry(Entry::Sample { step: run.at.step, text: story.clone() });
         }
         run.report(&self, watch);
         run.show(true, true);
         let (step, valid, seconds) = (run.at.step, run.valid, run.at.seconds);
         let out = self.settings.out.clone();
         let mut files = Vec::new();
-        if !self.trainer.leads() {
+        if !self.trainer.is_main_process() {
             self.trainer.heads()?;
             match self.trainer.adapter()? {
                 Some(_) => {}
@@ -497,7 +497,7 @@ impl<'a> Texts<'a> {
             return Ok(Finished { step, complete, valid, story, files, seconds });
         }
         let (heads, mut classes) = (self.trainer.heads()?, self.source.classes());
-        if let Aim::Classify { classes: count } = self.settings.objective {
+        if let Objective::Classify { classes: count } = self.settings.objective {
             (classes.len()..count).for_each(|i| classes.push(i.to_string()));
         }
         match self.trainer.adapter()? {
@@ -538,10 +538,10 @@ impl<'a> Texts<'a> {
     }
 }
 
-impl Task for Texts<'_> {
+impl TrainLoop for Texts<'_> {
     type Error = Error;
 
-    fn step(&mut self, at: &Saved, rate: f64, timed: bool) -> Result<(StepResult, Vec<Timing>)> {
+    fn step(&mut self, at: &CheckpointMeta, rate: f64, timed: bool) -> Result<(StepResult, Vec<Timing>)> {
         let rows = self.settings.batch * self.settings.grad_accum;
         self.source.fill(at.position, rows, &mut self.batch)?;
         match timed {
@@ -558,7 +558,7 @@ impl Task for Texts<'_> {
     }
 
     /// What an adapter starts from is little.
-    fn keep_start(&mut self) -> Result<bool> {
+    fn snapshot_initial(&mut self) -> Result<bool> {
         if self.trainer.adapts() && !self.held_out.is_empty() {
             self.start = Some(self.trainer.trained_now(self.backend)?);
         }
@@ -578,13 +578,13 @@ impl Task for Texts<'_> {
         self.write_text(80, step as u64).map(Some)
     }
 
-    fn save(&self, folder: &Path, at: &Saved, keep: usize) -> Result<PathBuf> {
+    fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> Result<PathBuf> {
         self.trainer.save(folder, at, keep)
     }
 
     /// Where the time of a step goes, if that is asked for.
     fn timed(&self, timings: &[Timing], watch: &mut dyn Observer) {
-        if !self.settings.profile || !self.trainer.leads() {
+        if !self.settings.profile || !self.trainer.is_main_process() {
             return;
         }
         let profile = Profile::new(self.trainer.program(), timings, self.backend);
@@ -601,7 +601,7 @@ impl Task for Texts<'_> {
         self.trainer.any(wanted)
     }
 
-    fn leads(&self) -> bool {
-        self.trainer.leads()
+    fn is_main_process(&self) -> bool {
+        self.trainer.is_main_process()
     }
 }

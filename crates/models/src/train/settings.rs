@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
 use crate::tokenizer::MOST_IDS;
-use crate::train::{AdamW, Aim};
+use crate::train::{AdamW, Objective};
 use ir::DType;
 use lang::consteval::Value;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Settings {
     /// Documents of one sequence don't see each other.
     pub isolate: bool,
     /// What the model is trained for.
-    pub objective: Aim,
+    pub objective: Objective,
     /// A model to learn from, or the reference of preferences.
     pub teacher: Option<PathBuf>,
     /// The learning rate after warm-up.
@@ -118,7 +118,7 @@ impl Default for Settings {
             seq: 128,
             grad_accum: 1,
             isolate: false,
-            objective: Aim::Next,
+            objective: Objective::CausalLm,
             teacher: None,
             lr: 1e-3,
             min_lr: 0.1,
@@ -218,7 +218,7 @@ impl Settings {
                     _ => return Err(Error::Input(format!("`isolate` is true or false, got `{text}`"))),
                 }
             }
-            "objective" => self.objective = Aim::parse(text)?,
+            "objective" => self.objective = Objective::parse(text)?,
             "teacher" => self.teacher = (!text.is_empty()).then(|| text.into()),
             "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
             "lr" => self.lr = at_most(name, text, 1000.0)?,
@@ -381,7 +381,7 @@ impl Settings {
 
     pub(crate) fn adam(&self) -> AdamW {
         let Settings { beta1, beta2, weight_decay: decay, clip, .. } = *self;
-        AdamW { beta1, beta2, eps: 1e-8, decay, clip }
+        AdamW { beta1, beta2, eps: 1e-8, decay, max_grad_norm: clip }
     }
 
     pub(crate) fn schedule(&self) -> Schedule {

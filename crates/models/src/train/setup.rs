@@ -3,7 +3,7 @@
 use super::settings::Settings;
 use super::source;
 use super::text::Part;
-use super::{Texts, write_stories};
+use super::{TextDataset, write_stories};
 use crate::Architecture;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
@@ -74,10 +74,10 @@ pub(super) fn of_sizes(error: Error, architecture: &Architecture) -> Error {
 }
 
 /// The texts of a run; stories are written first where no data was given.
-pub(super) fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result<Vec<(Texts, f64)>> {
+pub(super) fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result<Vec<(TextDataset, f64)>> {
     if let Some(data) = &settings.data {
         let sets = source::sets(&data.to_string_lossy())?.into_iter();
-        return sets.map(|(path, weight)| Ok((Texts::open(&path)?, weight))).collect();
+        return sets.map(|(path, weight)| Ok((TextDataset::open(&path)?, weight))).collect();
     }
     let path = folder.join("stories.txt");
     files::make_folder(folder)?;
@@ -87,14 +87,14 @@ pub(super) fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer
         files::write(&path, text.as_bytes())?;
         watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
     }
-    Ok(vec![(Texts::open(&path)?, 1.0)])
+    Ok(vec![(TextDataset::open(&path)?, 1.0)])
 }
 
 /// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts. One of several ranks writes it.
 pub(super) fn tokenizer(
     settings: &Settings,
     based_on: Option<&Path>,
-    texts: &[(Texts, f64)],
+    texts: &[(TextDataset, f64)],
     resumed: bool,
     writes: bool,
     watch: &mut dyn Observer,

@@ -3,13 +3,13 @@
 //! Everything is a function of the seed and a position that counts rows, so a run goes on anywhere, in the middle of a pass
 //! over many files too, with the bits of a run that never stopped.
 
-use super::aim::Aim;
-use super::batches::{Batch, Batches, held_out};
+use super::aim::Objective;
+use super::batches::{Batch, Batches, validation_batches};
 use super::examples::Examples;
 use super::mix::Mix;
 use super::settings::Settings;
-use super::text::Texts;
-use super::tokens::{Reading, Tokens};
+use super::text::TextDataset;
+use super::tokens::{Reading, TokenDataset};
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
 use crate::pooling::Mode;
@@ -27,12 +27,12 @@ const MASK_TOKENS: &[&str] = &["[MASK]", "<mask>", "<|mask|>", "_"];
 pub(crate) struct Source {
     sets: Vec<Set>,
     mix: Mix,
-    aim: Aim,
+    aim: Objective,
     masks: Option<Masks>,
 }
 
 enum Set {
-    Ids { tokens: Tokens, batches: Batches, end: Option<i32> },
+    Ids { tokens: TokenDataset, batches: Batches, end: Option<i32> },
     Examples(Examples),
 }
 
@@ -75,18 +75,18 @@ impl Source {
     /// Makes the data ready: encodes what is not yet encoded. `texts` are the sets with their weights.
     pub(crate) fn prepare(
         settings: &Settings,
-        texts: &[(Texts, f64)],
+        texts: &[(TextDataset, f64)],
         (tokenizer, template): (&Tokenizer, &ChatTemplate),
         (vocabulary, pooling): (usize, Mode),
         folder: &Path,
         reading: Reading<'_>,
     ) -> Result<Source> {
         let (aim, seq, seed) = (settings.objective, settings.seq, settings.seed);
-        let rows_only = matches!(aim, Aim::Dpo { .. } | Aim::Orpo { .. } | Aim::Classify { .. } | Aim::Contrast { .. });
+        let rows_only = matches!(aim, Objective::Dpo { .. } | Objective::Orpo { .. } | Objective::Classify { .. } | Objective::Contrastive { .. });
         let mut sets = Vec::new();
         for (i, (texts, _)) in texts.iter().enumerate() {
             let own = if i == 0 { folder.to_path_buf() } else { folder.join(i.to_string()) };
-            let examples = rows_only || matches!(aim, Aim::Next | Aim::Distill { .. }) && texts.holds_examples()?;
+            let examples = rows_only || matches!(aim, Objective::CausalLm | Objective::Distill { .. }) && texts.holds_examples()?;
             sets.push(match examples {
                 true => Set::Examples(Examples::prepare(
                     texts,
@@ -96,14 +96,14 @@ impl Source {
                     &mut *reading,
                 )?),
                 false => {
-                    let tokens = Tokens::prepare(texts, tokenizer, vocabulary, &own, &mut *reading)?;
+                    let tokens = TokenDataset::prepare(texts, tokenizer, vocabulary, &own, &mut *reading)?;
                     let batches = Batches::new(&tokens, seq, tokenizer.end(), seed)?;
                     Set::Ids { tokens, batches, end: tokenizer.end() }
                 }
             });
         }
         let masks = match aim {
-            Aim::Masked { share } => {
+            Objective::MaskedLm { share } => {
                 let token = MASK_TOKENS.iter().find_map(|name| tokenizer.id(name)).ok_or_else(|| {
                     Error::Input("`mlm` needs a tokenizer with a token for what is masked: [MASK] or <mask>".into())
                 })?;
@@ -195,7 +195,7 @@ impl Source {
         for (i, set) in self.sets.iter().enumerate() {
             let share = most * (i + 1) / self.sets.len() - most * i / self.sets.len();
             found.extend(match set {
-                Set::Ids { tokens, batches, end } => held_out(tokens, batches.length(), *end, rows, share.max(1))?,
+                Set::Ids { tokens, batches, end } => validation_batches(tokens, batches.length(), *end, rows, share.max(1))?,
                 Set::Examples(examples) => examples.held_out(rows, share.max(1))?,
             });
         }

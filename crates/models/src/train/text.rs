@@ -39,14 +39,14 @@ pub enum Part<'a> {
 }
 
 /// All files under a path, in order.
-pub struct Texts {
+pub struct TextDataset {
     files: Vec<PathBuf>,
     bytes: u64,
 }
 
-impl Texts {
+impl TextDataset {
     /// Opens a file, or every text and JSON-lines file under a folder, sorted by path.
-    pub fn open(path: &Path) -> Result<Texts> {
+    pub fn open(path: &Path) -> Result<TextDataset> {
         let mut paths = Vec::new();
         if path.is_dir() {
             collect(path, &mut BTreeSet::new(), DEEPEST, &mut paths)?;
@@ -68,7 +68,7 @@ impl Texts {
             }
             bytes += files::open(path)?.metadata().map_err(|e| Error::file(path, e))?.len();
         }
-        Ok(Texts { files: paths, bytes })
+        Ok(TextDataset { files: paths, bytes })
     }
 
     /// How many bytes all files have.
@@ -109,7 +109,7 @@ impl Texts {
     }
 }
 
-impl Texts {
+impl TextDataset {
     /// Calls `f` with every record, a JSON object, and where it stands: lines of `.jsonl` files, rows of `.parquet` ones. Gives
     /// the fingerprint of what was read, unless `f` said that it has enough.
     pub fn records(&self, mut f: impl FnMut(&Json, &dyn Fn(String) -> Error) -> Result<bool>) -> Result<Option<u32>> {
@@ -496,7 +496,7 @@ mod tests {
         for name in ["x", "y", "inner/z"] {
             std::os::unix::fs::symlink(&folder, folder.join(name)).expect("a link");
         }
-        let texts = Texts::open(&folder).expect("read");
+        let texts = TextDataset::open(&folder).expect("read");
         assert_eq!(texts.files.len(), 1);
         let _ = std::fs::remove_dir_all(&folder);
     }

@@ -5,14 +5,14 @@
 //! is wasted on padding. Attention may look into the document before; the end token tells them apart.
 //! Ids are read when they are needed, not mapped, so a file that is cut off during a run is an error and not a signal.
 
-use super::text::{Part, Texts};
+use super::text::{Part, TextDataset};
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
 use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use training::files::{self, NewFile};
+use training::files::{self, AtomicFile};
 
 /// Of this many documents, the last is held out.
 const HELD_OUT: usize = 20;
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 128 << 10;
 const BLOCK: usize = 1 << 18;
 
 /// The ids of a corpus.
-pub struct Tokens {
+pub struct TokenDataset {
     path: PathBuf,
     file: File,
     train: usize,
@@ -35,18 +35,18 @@ pub struct Tokens {
 /// Told how many bytes of how many have been read; says whether to go on.
 pub type Reading<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-impl Tokens {
+impl TokenDataset {
     /// Ids of the texts, from `tokens.bin` in a folder if it was made from the same texts by the same tokenizer.
     pub fn prepare(
-        texts: &Texts,
+        texts: &TextDataset,
         tokenizer: &Tokenizer,
         vocabulary: usize,
         folder: &Path,
         reading: Reading<'_>,
-    ) -> Result<Tokens> {
+    ) -> Result<TokenDataset> {
         let key =
             json!({ "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "end": tokenizer.end() });
-        if let Some(found) = Tokens::reuse(folder, &key, vocabulary) {
+        if let Some(found) = TokenDataset::reuse(folder, &key, vocabulary) {
             return Ok(found);
         }
         files::make_folder(folder)?;
@@ -76,17 +76,17 @@ impl Tokens {
         writer.encode(&mut waiting)?;
         writer.finish(&key)?;
         let path = folder.join("tokens.bin");
-        Tokens::reuse(folder, &key, vocabulary).ok_or_else(|| Error::file(&path, "could not be read back"))
+        TokenDataset::reuse(folder, &key, vocabulary).ok_or_else(|| Error::file(&path, "could not be read back"))
     }
 
     /// The ids of a folder, if every one of them is as it was written.
-    fn reuse(folder: &Path, key: &Json, vocabulary: usize) -> Option<Tokens> {
-        let found = Tokens::open(folder, vocabulary).ok()?;
+    fn reuse(folder: &Path, key: &Json, vocabulary: usize) -> Option<TokenDataset> {
+        let found = TokenDataset::open(folder, vocabulary).ok()?;
         (found.0 == *key).then_some(found.1)
     }
 
     /// Opens what a folder holds and looks at every byte; also gives what it was made of.
-    fn open(folder: &Path, vocabulary: usize) -> Result<(Json, Tokens)> {
+    fn open(folder: &Path, vocabulary: usize) -> Result<(Json, TokenDataset)> {
         let (path, about) = (folder.join("tokens.bin"), folder.join("tokens.json"));
         let damaged = |path: &Path| Error::file(path, "damaged: remove it, and it is made again");
         let text = files::read_text(&about, files::CONFIG)?;
@@ -102,12 +102,12 @@ impl Tokens {
         let key = json.get("key").cloned().unwrap_or_default();
         let fingerprint = crc32fast::hash(format!("{key} {sum}").as_bytes());
         let (train, valid) = (train as usize, valid as usize);
-        Ok((key, Tokens { path, file, train, valid, vocabulary, fingerprint }))
+        Ok((key, TokenDataset { path, file, train, valid, vocabulary, fingerprint }))
     }
 
     /// Looks at every byte of the ids in a folder; how many are trained on, and how many held out.
     pub fn verify(folder: &Path) -> Result<(usize, usize)> {
-        Tokens::open(folder, 0).map(|(_, tokens)| (tokens.train, tokens.valid))
+        TokenDataset::open(folder, 0).map(|(_, tokens)| (tokens.train, tokens.valid))
     }
 
     /// A number that changes when the texts, the tokenizer or the ids do.
@@ -186,7 +186,7 @@ struct Writer<'a> {
     vocabulary: usize,
     folder: PathBuf,
     /// What is trained on; what is held out follows it in the end.
-    parts: [BufWriter<NewFile>; 2],
+    parts: [BufWriter<AtomicFile>; 2],
     counts: [usize; 2],
     documents: usize,
     /// Whether the next piece begins a document.
@@ -199,7 +199,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(tokenizer: &'a Tokenizer, vocabulary: usize, folder: &Path) -> Result<Writer<'a>> {
-        let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
+        let create = |name: &str| AtomicFile::create(&folder.join(name)).map(BufWriter::new);
         let parts = [create("tokens.bin")?, create("held-out.bin")?];
         let ids = |ids: Vec<i32>| ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>();
         let (before, after) = tokenizer.around()?;
@@ -275,7 +275,7 @@ impl<'a> Writer<'a> {
 }
 
 /// A file with all that was still in its buffer.
-pub(crate) fn unbuffered(file: BufWriter<NewFile>) -> Result<NewFile> {
+pub(crate) fn unbuffered(file: BufWriter<AtomicFile>) -> Result<AtomicFile> {
     let (mut file, rest) = file.into_parts();
     match rest {
         Ok(rest) => Ok(file.add(&rest).map(|()| file)?),
@@ -302,11 +302,11 @@ mod tests {
             Corpus { folder, tokenizer }
         }
 
-        fn prepare(&self, text: &str) -> Result<Tokens> {
+        fn prepare(&self, text: &str) -> Result<TokenDataset> {
             let path = self.folder.join("text.txt");
             std::fs::write(&path, text).expect("written");
-            let texts = Texts::open(&path)?;
-            Tokens::prepare(&texts, &self.tokenizer, 280, &self.folder, &mut |_, _| true)
+            let texts = TextDataset::open(&path)?;
+            TokenDataset::prepare(&texts, &self.tokenizer, 280, &self.folder, &mut |_, _| true)
         }
     }
 
@@ -366,10 +366,10 @@ mod tests {
         let middle = bytes.len() / 8 * 4;
         bytes[middle] ^= 1;
         std::fs::write(&path, &bytes).expect("written");
-        assert!(Tokens::verify(&corpus.folder).is_err());
+        assert!(TokenDataset::verify(&corpus.folder).is_err());
         let before = written();
         assert_eq!(corpus.prepare(&text).expect("prepared").fingerprint(), first);
-        assert!(written() > before && Tokens::verify(&corpus.folder).is_ok());
+        assert!(written() > before && TokenDataset::verify(&corpus.folder).is_ok());
     }
 
     #[test]

@@ -5,9 +5,9 @@ mod made;
 mod make;
 mod state;
 
-use super::aim::{Aim, PAD};
+use super::aim::{Objective, PAD};
 use super::batches::Batch;
-use super::division::Division;
+use super::division::ShardingPlan;
 use super::pipeline::Pipeline;
 use crate::adapter::Adapter;
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ pub struct Trainer {
     pipeline: Option<Pipeline>,
     /// Tensors and messages of what is asserted.
     asserts: Vec<(String, String)>,
-    aim: Aim,
+    aim: Objective,
     /// The token that divides documents which don't see each other.
     end: Option<i32>,
     /// How many of the trained are heads beside the model.
@@ -51,7 +51,7 @@ pub struct Trainer {
     /// Whether stages of a pipeline take keys.
     keyed: bool,
     /// How everything is divided among ranks, if there are several.
-    division: Option<Division>,
+    division: Option<ShardingPlan>,
     /// Time that compiling took.
     pub compiled_in: Duration,
 }
@@ -94,7 +94,7 @@ impl Trainer {
     /// Ids and labels must be known.
     fn check(&self, batch: &Batch) -> Result<()> {
         self.model.check_batch(&batch.ids, &[])?;
-        if self.aim == Aim::Next {
+        if self.aim == Objective::CausalLm {
             return self.model.check_batch(&[], &batch.labels);
         }
         let most = self.aim.classes(self.model.vocabulary());
@@ -115,7 +115,7 @@ impl Trainer {
         let Some(division) = &self.division else { return bytes };
         let mut placement = division.batch.clone();
         if shape.len() == 3 {
-            placement.layout.insert(0, transform::Cut::default());
+            placement.layout.insert(0, transform::DimSharding::default());
         }
         division.part(&placement, &Type::new(DType::I32, shape), &bytes)
     }
@@ -131,7 +131,7 @@ impl Trainer {
         let mut inputs = vec![self.rows(&batch.ids, shape), self.rows(&batch.labels, shape)];
         // The same for each micro-batch.
         inputs.extend(self.totals(batch).map(|totals| totals.repeat(accumulate)));
-        Ok(self.core.give(&inputs, rate, step)?)
+        Ok(self.core.set_batch(&inputs, rate, step)?)
     }
 
     /// What the terms of the loss are divided by, as bytes; none for a step of one micro-batch, which counts for itself.
@@ -168,8 +168,8 @@ impl Trainer {
     }
 
     /// Whether this rank has the whole of what others have parts of: the only one, or the first.
-    pub fn leads(&self) -> bool {
-        self.division.as_ref().is_none_or(Division::leads)
+    pub fn is_main_process(&self) -> bool {
+        self.division.as_ref().is_none_or(ShardingPlan::is_main_process)
     }
 
     /// Whether ranks have parts of the model.
@@ -220,7 +220,7 @@ impl Trainer {
                 Some(pipeline) => pipeline.validate(trained, batch, shape)?,
                 None => {
                     let inputs = [self.rows(&batch.ids, &shape), self.rows(&batch.labels, &shape)];
-                    self.core.plain_loss(trained, backend, &|buffers| {
+                    self.core.eval_loss(trained, backend, &|buffers| {
                         buffers.iter().zip(&inputs).try_for_each(|(buffer, bytes)| Ok(buffer.write(0, bytes)?))
                     })?
                 }
@@ -237,14 +237,14 @@ impl Trainer {
         if self.division.is_some() {
             return Ok(Vec::new());
         }
-        let [gradients, weights] = self.core.lengths(backend)?;
+        let [gradients, weights] = self.core.norms(backend)?;
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
         Ok(training::norms::by_layer(&names, &gradients, &weights))
     }
 
     /// Copies of the trained tensors as they are now.
     pub(crate) fn trained_now(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
-        Ok(self.core.trained_now(backend)?)
+        Ok(self.core.snapshot_params(backend)?)
     }
 
     /// How many elements are trained.

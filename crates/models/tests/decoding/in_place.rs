@@ -40,8 +40,8 @@ const IDS: [i32; 7] = [5, 2999, 3, 77, 1000, 0, 2];
 fn logits(model: &Model) -> Vec<f32> {
     let cpu = Cpu::new(2);
     let mut decoding = model.decoding(16, &cpu).unwrap_or_else(|e| panic!("{e}"));
-    let mut all = decoding.push(&IDS).unwrap_or_else(|e| panic!("{e}"));
-    all.extend(decoding.push(&[9]).unwrap_or_else(|e| panic!("{e}")));
+    let mut all = decoding.append(&IDS).unwrap_or_else(|e| panic!("{e}"));
+    all.extend(decoding.append(&[9]).unwrap_or_else(|e| panic!("{e}")));
     all
 }
 
@@ -82,11 +82,11 @@ fn a_file_that_is_cut_off_while_it_is_used_is_an_error() {
     let model = written.load(DType::F32);
     let cpu = Cpu::new(2);
     let mut decoding = model.decoding(16, &cpu).unwrap_or_else(|e| panic!("{e}"));
-    decoding.push(&IDS).unwrap_or_else(|e| panic!("{e}"));
+    decoding.append(&IDS).unwrap_or_else(|e| panic!("{e}"));
     let path = written.0.join("model.safetensors");
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("there");
     file.set_len(5000).expect("cut");
-    let error = decoding.push(&[9]).expect_err("weights are gone").to_string();
+    let error = decoding.append(&[9]).expect_err("weights are gone").to_string();
     assert!(error.contains("model.safetensors") && error.contains("shorter"), "{error}");
 }
 

@@ -30,7 +30,7 @@ fn check(text: &str, model: &Model, random: &mut Random) {
         let count = if call == 0 { 2 + random.below(4) } else { 1 + 2 * usize::from(call == 2) }.min(left);
         left -= count;
         let ids: Vec<i32> = (0..count).map(|_| random.below(modules::VOCABULARY) as i32).collect();
-        let found = decoding.push(&ids).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let found = decoding.append(&ids).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let whole = model.evaluate(&[decoding.ids().to_vec()], None, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let wanted = whole.logits.floats();
         let wanted = &wanted[wanted.len() - found.len()..];

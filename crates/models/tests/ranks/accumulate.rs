@@ -2,16 +2,16 @@
 
 use super::aims::rows_of;
 use super::*;
-use models::train::Aim;
+use models::train::Objective;
 
 const ROWS: usize = 8;
 const SEQ: usize = 8;
 
 /// The first moment after one step is the gradient, tenfold.
-const GRADIENTS: AdamW = AdamW { decay: 0.0, clip: 0.0, ..ADAM };
+const GRADIENTS: AdamW = AdamW { decay: 0.0, max_grad_norm: 0.0, ..ADAM };
 
 /// A batch for an objective, with a random share of the labels of each row ignored; some rows have none left.
-fn masked(aim: &Aim, random: &mut Random) -> Batch {
+fn masked(aim: &Objective, random: &mut Random) -> Batch {
     let mut found = rows_of(aim, ROWS, random.below(1 << 20) as u64);
     for row in found.labels.chunks_mut(SEQ) {
         let share = random.below(5);
@@ -29,12 +29,12 @@ fn masked(aim: &Aim, random: &mut Random) -> Batch {
 }
 
 /// Loss and gradients of one step.
-fn step(how: &How<'_>, sizes: StepSizes, batch: &Batch, comm: Option<Arc<Comm>>) -> (f32, Vec<NamedTensor>) {
+fn step(how: &ObjectiveOptions<'_>, sizes: StepSizes, batch: &Batch, comm: Option<Arc<Comm>>) -> (f32, Vec<NamedTensor>) {
     let mut cpu = Cpu::new(1);
     if let Some(comm) = &comm {
         cpu = cpu.with_communicator(comm.clone());
     }
-    let made = Trainer::new(llama(&[]), None, sizes, GRADIENTS, &How { comm: comm.as_ref(), ..*how }, &cpu);
+    let made = Trainer::new(llama(&[]), None, sizes, GRADIENTS, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, &cpu);
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let loss = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{}: {e}", how.aim)).loss;
     let state = trainer.state().unwrap();
@@ -55,7 +55,7 @@ fn same(what: &str, found: &(f32, Vec<NamedTensor>), want: &(f32, Vec<NamedTenso
     }
 }
 
-fn aims() -> Vec<(Aim, bool, Option<i32>)> {
+fn aims() -> Vec<(Objective, bool, Option<i32>)> {
     let all = [
         ("next", false, None),
         ("next", false, Some(7)),
@@ -68,7 +68,7 @@ fn aims() -> Vec<(Aim, bool, Option<i32>)> {
         ("classify,classes=3", false, None),
         ("mlm", false, None),
     ];
-    all.map(|(text, second, end)| (Aim::parse(text).unwrap(), second, end)).into()
+    all.map(|(text, second, end)| (Objective::parse(text).unwrap(), second, end)).into()
 }
 
 fn rounds(usual: usize) -> usize {
@@ -80,12 +80,12 @@ fn accumulated_batches_equal_one_batch() {
     let teacher = model("llama", &[("d_model", 16), ("heads", 2)]);
     let mut random = Random::new(17, 3);
     for (aim, second, end) in aims() {
-        let how = How { aim, end, second: second.then_some(&teacher), ..How::default() };
+        let how = ObjectiveOptions { aim, end, second: second.then_some(&teacher), ..ObjectiveOptions::default() };
         for _ in 0..rounds(1) {
             let batch = masked(&aim, &mut random);
             let want = step(&how, StepSizes { rows: ROWS, seq: SEQ, accumulate: 1 }, &batch, None);
             for rows in [1, 2, 4] {
-                if rows % if matches!(aim, Aim::Dpo { .. } | Aim::Orpo { .. }) { 2 } else { 1 } != 0 {
+                if rows % if matches!(aim, Objective::Dpo { .. } | Objective::Orpo { .. }) { 2 } else { 1 } != 0 {
                     continue;
                 }
                 let sizes = StepSizes { rows, seq: SEQ, accumulate: ROWS / rows };
@@ -100,8 +100,8 @@ fn accumulated_batches_equal_one_batch_over_ranks() {
     let teacher = model("llama", &[("d_model", 16), ("heads", 2)]);
     let mut random = Random::new(18, 3);
     for (aim, second, end) in aims() {
-        let how = How { aim, end, second: second.then_some(&teacher), ..How::default() };
-        let meshes: &[&str] = if aim == Aim::Next { &["dp=2", "pp=2", "dp=2,sp=2"] } else { &["dp=2"] };
+        let how = ObjectiveOptions { aim, end, second: second.then_some(&teacher), ..ObjectiveOptions::default() };
+        let meshes: &[&str] = if aim == Objective::CausalLm { &["dp=2", "pp=2", "dp=2,sp=2"] } else { &["dp=2"] };
         for mesh in meshes.iter().filter(|mesh| end.is_none() || !mesh.contains("pp")) {
             for _ in 0..rounds(1) {
                 let batch = masked(&aim, &mut random);

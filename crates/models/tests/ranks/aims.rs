@@ -1,26 +1,26 @@
 //! Other aims than the next token, on several ranks: preferences, a teacher, classes, masked ids, texts and their like.
 
 use super::*;
-use models::train::Aim;
+use models::train::Objective;
 
 const SIZES: StepSizes = StepSizes { rows: 4, seq: 8, accumulate: 2 };
 
 /// Rows as an aim wants them.
-pub(super) fn rows_of(aim: &Aim, rows: usize, seed: u64) -> Batch {
+pub(super) fn rows_of(aim: &Objective, rows: usize, seed: u64) -> Batch {
     let seq = SIZES.seq;
     let mut found = batch(rows, seq, seed);
     match aim {
-        Aim::Classify { classes } => {
+        Objective::Classify { classes } => {
             let last: Vec<i32> = (0..rows).map(|r| found.labels[r * seq].rem_euclid(*classes as i32)).collect();
             found.labels.fill(-100);
             last.iter().enumerate().for_each(|(r, class)| found.labels[r * seq + seq - 1 - r % 3] = *class);
         }
-        Aim::Masked { .. } => {
+        Objective::MaskedLm { .. } => {
             for (i, label) in found.labels.iter_mut().enumerate().filter(|(i, _)| i % 3 != 0) {
                 *label = if i % 5 == 0 { found.ids[i] } else { -100 };
             }
         }
-        Aim::Contrast { .. } => {
+        Objective::Contrastive { .. } => {
             for (r, row) in found.labels.chunks_mut(seq).enumerate() {
                 row.iter_mut().enumerate().for_each(|(i, label)| *label = if i < seq - r % 4 { 1 } else { -101 });
             }
@@ -30,8 +30,8 @@ pub(super) fn rows_of(aim: &Aim, rows: usize, seed: u64) -> Batch {
     found
 }
 
-fn run_aim(how: &How<'_>, backend: &Cpu, comm: Option<Arc<Comm>>) -> (Ran, Vec<NamedTensor>) {
-    let made = Trainer::new(llama(&[]), None, SIZES, ADAM, &How { comm: comm.as_ref(), ..*how }, backend);
+fn run_aim(how: &ObjectiveOptions<'_>, backend: &Cpu, comm: Option<Arc<Comm>>) -> (Ran, Vec<NamedTensor>) {
+    let made = Trainer::new(llama(&[]), None, SIZES, ADAM, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, backend);
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let mut losses = Vec::new();
     for step in 0..3 {
@@ -57,8 +57,8 @@ fn other_aims_have_the_losses_of_one_process() {
         ("mlm", false),
         ("contrast", false),
     ] {
-        let aim = Aim::parse(text).unwrap();
-        let how = How { aim, second: second.then_some(&teacher), ..How::default() };
+        let aim = Objective::parse(text).unwrap();
+        let how = ObjectiveOptions { aim, second: second.then_some(&teacher), ..ObjectiveOptions::default() };
         let (want, own) = run_aim(&how, &Cpu::new(1), None);
         for mesh in ["dp=2", "fsdp=2", "tp=2", "sp=2", "dp=2,tp=2"] {
             let parsed = Mesh::parse(mesh).unwrap();
@@ -75,7 +75,7 @@ fn other_aims_have_the_losses_of_one_process() {
         let pipeline = Mesh::parse("pp=2").unwrap();
         let said = local::spawn(&pipeline, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let how = How { comm: Some(&comm), ..how };
+            let how = ObjectiveOptions { comm: Some(&comm), ..how };
             Ok(Trainer::new(llama(&[]), None, SIZES, ADAM, &how, &backend).err().map(|e| e.to_string()))
         });
         let said = said.unwrap().remove(0).unwrap_or_default();

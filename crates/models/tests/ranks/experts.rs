@@ -12,7 +12,7 @@ fn tokens_go_to_the_ranks_of_their_experts_alone() {
         let parsed = Mesh::parse(mesh).unwrap();
         let ran = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let how = How { comm: Some(&comm), ..How::default() };
+            let how = ObjectiveOptions { comm: Some(&comm), ..ObjectiveOptions::default() };
             let made = Trainer::new(model(), None, SIZES, ADAM, &how, &backend);
             let mut trainer = made.unwrap_or_else(|e| panic!("{mesh}: {e}"));
             let mut losses = Vec::new();

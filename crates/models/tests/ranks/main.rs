@@ -11,12 +11,12 @@ use cpu::Cpu;
 use dist::{Comm, local};
 use ir::{DType, Mesh};
 use lang::consteval::Value;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Architecture, Model, NamedTensor, Random};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
 
 fn llama(pairs: &[(&str, i64)]) -> Model {
     model("llama", pairs)
@@ -88,7 +88,7 @@ fn steps(
 
 fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
     let cpu = Cpu::new(1);
-    steps(Trainer::new(model, None, sizes, ADAM, &How::default(), &cpu).unwrap(), sizes, (&cpu, None), 0..count)
+    steps(Trainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &cpu).unwrap(), sizes, (&cpu, None), 0..count)
 }
 
 fn on_mesh(
@@ -104,7 +104,7 @@ fn on_mesh(
 /// The same with something special.
 fn run_how(
     mesh: &str,
-    how: &How<'_>,
+    how: &ObjectiveOptions<'_>,
     overlaps: bool,
     model: &(dyn Fn() -> Model + Sync),
     sizes: StepSizes,
@@ -119,7 +119,7 @@ fn run_how(
                 let own = transports.lock().unwrap()[rank].take().unwrap();
                 let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
                 let backend = Cpu::new(1).with_communicator(comm.clone());
-                let how = How { comm: Some(&comm), ..*how };
+                let how = ObjectiveOptions { comm: Some(&comm), ..*how };
                 let made = Trainer::new(model(), None, sizes, ADAM, &how, &backend);
                 steps(made.unwrap_or_else(|e| panic!("{mesh}: {e}")), sizes, (&backend, Some(comm)), 0..count)
             })
@@ -137,7 +137,7 @@ fn gradients_go_together_and_bits_stay() {
     let tensors = model().params.len();
     for mesh in ["dp=2", "dp=2,tp=2", "fsdp=2", "dp=2,pp=2"] {
         let run = |bucket: Option<usize>, overlaps: bool| {
-            run_how(mesh, &How { bucket, ..How::default() }, overlaps, &model, sizes, 2)
+            run_how(mesh, &ObjectiveOptions { bucket, ..ObjectiveOptions::default() }, overlaps, &model, sizes, 2)
         };
         let (usual, single, waiting) = (run(None, true), run(Some(0), true), run(None, false));
         println!("{mesh}: {} calls a step, one by one {}", usual[0].calls, single[0].calls);
@@ -166,7 +166,7 @@ fn in_chunks(
     let mesh = Mesh::parse(mesh).unwrap();
     let ran = local::spawn(&mesh, |comm| {
         let backend = Cpu::new(1).with_communicator(comm.clone());
-        let how = How { chunks, comm: Some(&comm), ..How::default() };
+        let how = ObjectiveOptions { chunks, comm: Some(&comm), ..ObjectiveOptions::default() };
         let mut trainer =
             Trainer::new(model(), None, sizes, ADAM, &how, &backend).map_err(|e| dist::Error::Call(e.to_string()))?;
         if let Some(state) = from {
@@ -278,15 +278,15 @@ fn pipelines_give_the_same_losses() {
 /// What one process writes, ranks that share the model write too.
 #[test]
 fn generation_on_several_ranks_gives_the_same_tokens() {
-    use models::Writing;
+    use models::GenerateOptions;
     for (mesh, model) in [("tp=2", llama(&[])), ("tp=2", llama(&[("kv_heads", 1)])), ("ep=2,tp=2", mixtral())] {
         let prompt = [3, 1, 4, 1, 5];
         let alone = model.generate(&prompt, 12, &Cpu::new(1)).unwrap();
         let mesh = Mesh::parse(mesh).unwrap();
         let ran = local::spawn(&mesh, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let writing = Writing { ranks: Some(comm), ..Writing::default() };
-            model.write(&prompt, 12, &writing, &backend, &mut |_| true).map_err(|e| dist::Error::Call(e.to_string()))
+            let writing = GenerateOptions { ranks: Some(comm), ..GenerateOptions::default() };
+            model.generate_with_options(&prompt, 12, &writing, &backend, &mut |_| true).map_err(|e| dist::Error::Call(e.to_string()))
         });
         for found in ran.unwrap_or_else(|e| panic!("{mesh}: {e}")) {
             assert_eq!(found.ids, alone.ids, "{mesh}");
@@ -358,7 +358,7 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let how = How { comm: Some(&comm), ..How::default() };
+            let how = ObjectiveOptions { comm: Some(&comm), ..ObjectiveOptions::default() };
             let made = Trainer::new(llama(&[]), None, sizes, ADAM, &how, &backend);
             Ok(made.err().map_or(String::new(), |e| e.to_string()))
         });

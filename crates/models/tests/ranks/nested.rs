@@ -89,7 +89,7 @@ fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String
             Some(comm) => Cpu::new(1).with_communicator(comm.clone()),
             None => Cpu::new(1),
         };
-        let how = How { comm: comm.as_ref(), ..How::default() };
+        let how = ObjectiveOptions { comm: comm.as_ref(), ..ObjectiveOptions::default() };
         let mut trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &how, &backend).map_err(|e| e.to_string())?;
         let mut losses = Vec::new();
         for step in 0..3 {
@@ -230,7 +230,7 @@ fn what_can_not_be_is_refused_with_a_remedy() {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let how = How { chunks: *chunks, comm: Some(&comm), ..How::default() };
+            let how = ObjectiveOptions { chunks: *chunks, comm: Some(&comm), ..ObjectiveOptions::default() };
             let model = llama(&[("n_layers", 4)]);
             let made = Trainer::new(model, None, *sizes, ADAM, &how, &backend);
             Ok(made.err().map_or(String::new(), |e| e.to_string()))

@@ -21,7 +21,7 @@ fn measured(
                 let own = transports.lock().unwrap()[rank].take().unwrap();
                 let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
                 let backend = Cpu::new(1).with_communicator(comm.clone());
-                let how = How { comm: Some(&comm), ..How::default() };
+                let how = ObjectiveOptions { comm: Some(&comm), ..ObjectiveOptions::default() };
                 let mut trainer = Trainer::new(model(), None, sizes, ADAM, &how, &backend).unwrap();
                 let mut all = Vec::new();
                 for step in 0..count {
@@ -155,7 +155,7 @@ fn buckets_and_overlap_save_time_on_a_slow_network() {
                     scope.spawn(move || {
                         let comm = Arc::new(comm);
                         let backend = Cpu::new(1).with_communicator(comm.clone());
-                        let how = How { bucket: Some(bucket), comm: Some(&comm), ..How::default() };
+                        let how = ObjectiveOptions { bucket: Some(bucket), comm: Some(&comm), ..ObjectiveOptions::default() };
                         let model = llama(&pairs);
                         let mut trainer = Trainer::new(model, None, sizes, ADAM, &how, &backend).unwrap();
                         let mut best = f64::MAX;

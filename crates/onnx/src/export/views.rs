@@ -170,7 +170,7 @@ impl Writer {
         let step = front.ty.unbatched();
         let mut b = ir::Builder::new();
         let (acc, y) = (b.graph.input(step.clone()), b.graph.input(step.clone()));
-        let product = ir::Build::mul(&mut b, acc, y).map_err(|e| refused("cumprod", &e.to_string()))?;
+        let product = ir::GraphBuilder::mul(&mut b, acc, y).map_err(|e| refused("cumprod", &e.to_string()))?;
         let body = b.finish(&[product, product]);
         let one = self.number(step.dtype, 1.0);
         let start = self.expand(&one, &step.shape);

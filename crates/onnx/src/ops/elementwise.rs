@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::node::Cx;
 use ir::ops::{Clamp, Composite};
-use ir::{Binary, Build, Compare, DType, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, DType, Unary, Value};
 
 /// `f(x)`.
 pub(super) fn unary(cx: &mut Cx, f: Unary) -> Result<Outs> {
@@ -144,7 +144,7 @@ pub(super) fn clip(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// A named function of the library.
-pub(super) fn composite(cx: &mut dyn Build, x: Value, c: ir::Result<Composite>) -> Result<Value> {
+pub(super) fn composite(cx: &mut dyn GraphBuilder, x: Value, c: ir::Result<Composite>) -> Result<Value> {
     let op = c?;
     Ok(cx.emit(op.into(), &[x])?[0])
 }
@@ -172,7 +172,7 @@ pub(super) fn gelu(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `if x < 0 { f(x) } else { x }`, with `f` computed where it counts alone, so that its slope elsewhere doesn't matter.
-fn below_zero(cx: &mut dyn Build, x: Value, f: impl FnOnce(&mut dyn Build, Value) -> Result<Value>) -> Result<Value> {
+fn below_zero(cx: &mut dyn GraphBuilder, x: Value, f: impl FnOnce(&mut dyn GraphBuilder, Value) -> Result<Value>) -> Result<Value> {
     let zero = cx.full_like(x, 0.0)?;
     let below = cx.compare(Compare::Lt, x, zero)?;
     let safe = cx.select(below, x, zero)?;
@@ -198,7 +198,7 @@ pub(super) fn elu(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `alpha · (exp(x / width) - 1)` below 0.
-fn expm1_below(cx: &mut dyn Build, x: Value, width: f64, alpha: f64) -> Result<Value> {
+fn expm1_below(cx: &mut dyn GraphBuilder, x: Value, width: f64, alpha: f64) -> Result<Value> {
     below_zero(cx, x, |cx, x| {
         let x = cx.scale(x, 1.0 / width)?;
         let e = cx.unary(Unary::Expm1, x)?;
@@ -219,7 +219,7 @@ pub(super) fn selu(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `max(0, min(1, alpha·x + beta))`.
-fn hard(cx: &mut dyn Build, x: Value, alpha: f64, beta: f64) -> Result<Value> {
+fn hard(cx: &mut dyn GraphBuilder, x: Value, alpha: f64, beta: f64) -> Result<Value> {
     let y = cx.scale(x, alpha)?;
     let y = cx.offset(y, beta)?;
     let (lo, hi) = (cx.full_like(x, 0.0)?, cx.full_like(x, 1.0)?);
@@ -238,7 +238,7 @@ pub(super) fn hard_swish(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `log(1 + exp(x))`, without overflow.
-pub(super) fn softplus_of(cx: &mut dyn Build, x: Value) -> Result<Value> {
+pub(super) fn softplus_of(cx: &mut dyn GraphBuilder, x: Value) -> Result<Value> {
     let a = cx.unary(Unary::Abs, x)?;
     let a = cx.neg(a)?;
     let e = cx.unary(Unary::Exp, a)?;
@@ -260,7 +260,7 @@ pub(super) fn mish(cx: &mut Cx) -> Result<Outs> {
     one(cx.mul(x, t)?)
 }
 
-pub(super) fn softsign_of(cx: &mut dyn Build, x: Value) -> Result<Value> {
+pub(super) fn softsign_of(cx: &mut dyn GraphBuilder, x: Value) -> Result<Value> {
     let a = cx.unary(Unary::Abs, x)?;
     let d = cx.offset(a, 1.0)?;
     Ok(cx.div(x, d)?)
@@ -297,7 +297,7 @@ pub(super) fn swish(cx: &mut Cx) -> Result<Outs> {
     one(swish_of(cx, x, alpha)?)
 }
 
-pub(super) fn swish_of(cx: &mut dyn Build, x: Value, alpha: f64) -> Result<Value> {
+pub(super) fn swish_of(cx: &mut dyn GraphBuilder, x: Value, alpha: f64) -> Result<Value> {
     if alpha == 1.0 {
         let ty = cx.ty(x);
         return composite(cx, x, ir::composites::activation::silu(&ty));
@@ -308,7 +308,7 @@ pub(super) fn swish_of(cx: &mut dyn Build, x: Value, alpha: f64) -> Result<Value
 }
 
 /// The activations that recurrent layers name, with their `alpha` and `beta`.
-pub(super) fn named(cx: &mut dyn Build, name: &str, x: Value, alpha: Option<f64>, beta: Option<f64>) -> Result<Value> {
+pub(super) fn named(cx: &mut dyn GraphBuilder, name: &str, x: Value, alpha: Option<f64>, beta: Option<f64>) -> Result<Value> {
     Ok(match name.to_ascii_lowercase().as_str() {
         "sigmoid" => cx.unary(Unary::Logistic, x)?,
         "tanh" => cx.unary(Unary::Tanh, x)?,

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::node::Cx;
 use ir::ops::{Clamp, Dot, Scan};
 use ir::types::Shape;
-use ir::{Binary, Build, Builder, Compare, DType, Literal, Type, Unary, Value};
+use ir::{Binary, GraphBuilder, Builder, Compare, DType, Literal, Type, Unary, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
@@ -43,7 +43,7 @@ struct Act {
 }
 
 impl Act {
-    fn apply(&self, b: &mut dyn Build, x: Value) -> Result<Value> {
+    fn apply(&self, b: &mut dyn GraphBuilder, x: Value) -> Result<Value> {
         named(b, &self.name, x, self.alpha, self.beta)
     }
 }

@@ -189,8 +189,8 @@ fn a_branch_on_data_is_part_of_the_program() {
         &{
             let mut b = ir::Builder::new();
             let args: Vec<_> = read.graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-            let outs = ir::Build::inline(&mut b, &read.graph, &args).expect("inlines");
-            let s = ir::Build::sum_all(&mut b, outs[0]).expect("sums");
+            let outs = ir::GraphBuilder::inline(&mut b, &read.graph, &args).expect("inlines");
+            let s = ir::GraphBuilder::sum_all(&mut b, outs[0]).expect("sums");
             b.finish(&[s])
         },
         &[0],

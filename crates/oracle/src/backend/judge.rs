@@ -162,7 +162,7 @@ pub fn gives(backend: &dyn Backend, graph: &Graph, inputs: &[Literal], want: &Li
 fn both(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> compiler::Result<(Vec<Literal>, Vec<Literal>)> {
     let got = run(backend, graph, inputs, &Options::default())?;
     let options = Options { donate: donations(graph), computed_operands: Some(1), ..Options::default() };
-    let exe = backend.load_general(compiler::compile(graph, backend, &options)?)?;
+    let exe = backend.load_shape_generic(compiler::compile(graph, backend, &options)?)?;
     let mut b = bind(backend, &*exe, inputs)?;
     exe.run(&mut b)?;
     Ok((got, results(&*exe, &b)?))

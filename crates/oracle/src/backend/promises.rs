@@ -3,7 +3,7 @@
 use super::judge::{bind, load, results};
 use crate::{Fill, Rng};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options};
-use ir::{Build, Builder, DType, Graph, Literal, Type};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ fn fences(backend: &dyn Backend) -> Result<(), String> {
     text(a.write(0, &bytes(&vec![4.0; n])))?;
     let mut bindings = Bindings { inputs: vec![a], outputs: vec![b.clone()] };
     let fence = text(f.submit(&mut bindings))?;
-    let later = text(b.read_later(4, 8))?;
+    let later = text(b.read_async(4, 8))?;
     text(fence.wait())?;
     if !fence.is_done() {
         return Err("a fence that was waited for is not done".into());
@@ -156,7 +156,7 @@ fn fences(backend: &dyn Backend) -> Result<(), String> {
     }
     let fence = text(f.submit(&mut bindings))?;
     text(block_on(backend, fence))?;
-    let got = text(block_on(backend, text(b.read_later(0, 4))?))?;
+    let got = text(block_on(backend, text(b.read_async(0, 4))?))?;
     if got != bytes(&[8.0]) {
         return Err("an awaited read gives other bytes".into());
     }

@@ -5,7 +5,7 @@ use super::judge::{bind, load, results};
 use super::promises::{block_on, same, text};
 use crate::{Fill, Rng};
 use compiler::{Backend, Bindings, Error, Options};
-use ir::{Build, Builder, DType, Graph, Literal, Type, Unary};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary};
 use std::sync::Arc;
 
 /// How much work there is.
@@ -91,9 +91,9 @@ fn awaited(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
     let want = text(results(&*exe, &b))?;
     for _ in 0..work.rounds {
         let fence = text(exe.submit(&mut b))?;
-        let early = text(b.outputs[0].read_later(0, t.bytes()))?;
-        let part = text(b.outputs[0].read_later(400, 4000))?;
-        drop(text(b.outputs[0].read_later(0, t.bytes()))?);
+        let early = text(b.outputs[0].read_async(0, t.bytes()))?;
+        let part = text(b.outputs[0].read_async(400, 4000))?;
+        drop(text(b.outputs[0].read_async(0, t.bytes()))?);
         if text(block_on(backend, early))? != want[0].bytes() {
             return Err("an awaited read gives other bytes".into());
         }
@@ -152,7 +152,7 @@ fn copies(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
             }
         }
         let refused =
-            a.read(bytes, &mut [0]).is_err() && a.write(bytes, &[0]).is_err() && a.read_later(bytes, 1).is_err();
+            a.read(bytes, &mut [0]).is_err() && a.write(bytes, &[0]).is_err() && a.read_async(bytes, 1).is_err();
         if !refused {
             return Err(format!("what is behind {bytes} bytes can be read or written"));
         }
@@ -187,7 +187,7 @@ fn ranges(backend: &dyn Backend, _: &Work) -> Result<Verdict, String> {
     let mut arena = text(backend.alloc(exe.arena_bytes()))?;
     let arena = Arc::get_mut(&mut arena).ok_or("an arena that someone else has")?;
     for k in 0..exe.program().steps.len() {
-        match exe.run_in(&mut b, arena, k..k + 1) {
+        match exe.run_with_arena(&mut b, arena, k..k + 1) {
             // What a backend says that has no such runs, as in a page.
             Err(Error::Backend(why)) if why.contains("memory of its own") => {
                 return Ok(Verdict::Ran("it runs in memory of its own"));

@@ -11,8 +11,8 @@
 mod queue;
 mod run;
 
-use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
-use compiler::{Backend, DeviceBuffer, Error, Executable, Fence, Program, Reading, Result, Runs, Target};
+use compiler::target::{RecomputePolicy, KernelLimits, SplitReduction, Products, Schedule};
+use compiler::{Backend, DeviceBuffer, Error, Executable, Fence, Program, ReadFuture, Result, OpPlacement, Target};
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
 use queue::{Job, Memory, Queue, Work};
@@ -42,13 +42,13 @@ static TARGET: Target = Target {
         reads: 7,
         results: 8,
         binding: 128 << 20,
-        cuts: 0,
-        piece: 16,
+        max_space_splits: 0,
+        min_launch_elements: 16,
         row_scratch: 4 << 10,
     },
-    keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    keep: RecomputePolicy { costly: 12, cheap: 48, distant: 6 },
     // Small, so that small graphs go this way too.
-    partials: Partials { least: 16, few: 3, each: 4, lone: 0, blocks: 4, block: (2, 8), stages: 3 },
+    partials: SplitReduction { least: 16, few: 3, each: 4, min_parallel_results: 0, blocks: 4, block: (2, 8), stages: 3 },
     schedule: Schedule::Grid,
     products: Products { dtypes: &[DType::F32], prologues: None, epilogues: None },
 };
@@ -123,16 +123,16 @@ impl DeviceBuffer for FakeBuffer {
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.read_later(offset, to.len())?.wait()?);
+        to.copy_from_slice(&self.read_async(offset, to.len())?.wait()?);
         Ok(())
     }
 
-    fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
+    fn read_async(&self, offset: usize, bytes: usize) -> Result<ReadFuture> {
         check(offset, bytes, self.bytes)?;
         let into = queue::memory(Vec::new());
         let work = Work::Read { from: self.memory.clone(), offset, bytes, into: into.clone() };
         let fence = self.queue.push(Job::new(work));
-        Ok(Reading::after(fence, move || Ok(std::mem::take(&mut *queue::lock(&into)))))
+        Ok(ReadFuture::after(fence, move || Ok(std::mem::take(&mut *queue::lock(&into)))))
     }
 
     fn as_any(&self) -> &dyn std::any::Any {
@@ -149,12 +149,12 @@ impl Backend for Fake {
         &TARGET
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+    fn supports_composite(&self, _: &Composite, _: &[Type]) -> bool {
         false
     }
 
-    fn runs(&self, _: &Op, _: &[Type]) -> Runs {
-        Runs::Host
+    fn placement(&self, _: &Op, _: &[Type]) -> OpPlacement {
+        OpPlacement::HostFallback
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {

@@ -2,7 +2,7 @@
 
 use super::{Fault, run};
 use crate::Rng;
-use compiler::{Error, Fence, Pending, Program, Result};
+use compiler::{Error, Fence, Completion, Program, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
@@ -128,7 +128,7 @@ struct Waits {
     end: Arc<End>,
 }
 
-impl Pending for Waits {
+impl Completion for Waits {
     /// Each question lets the device do something.
     fn is_done(&self) -> bool {
         if self.end.get().is_none() {

@@ -5,9 +5,9 @@ use super::Fault;
 use super::queue::{Memory, lock, memory};
 use crate::Rng;
 use compiler::loops::{Kernel, Mode, eval_range};
-use compiler::program::{Class, Factor, KernelArg, Matmul, Place, Program, Slot, Step, Trip};
+use compiler::program::{BufferKind, MatmulOperand, KernelArg, Matmul, BufferSlice, Program, BufferRef, Step, TripCount};
 use compiler::{Error, Result, Target};
-use ir::{Build, Builder, DType, Literal, Op, Scalar, Type, interp};
+use ir::{GraphBuilder, Builder, DType, Literal, Op, Scalar, Type, interp};
 
 /// Refuses a program whose kernels are beyond what a target takes.
 pub(super) fn limits(program: &Program, target: &Target, scratch: usize) -> Result<()> {
@@ -41,7 +41,7 @@ fn each_kernel(steps: &[Step], f: &mut dyn FnMut(&Kernel, &[KernelArg]) -> Resul
             Step::Kernel { kernel, args, .. } => f(kernel, args)?,
             Step::Branch { branches, .. } => branches.iter().try_for_each(|b| each_kernel(b, f))?,
             Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip {
                     each_kernel(test, f)?;
                 }
                 each_kernel(&l.body, f)?;
@@ -56,10 +56,10 @@ fn each_kernel(steps: &[Step], f: &mut dyn FnMut(&Kernel, &[KernelArg]) -> Resul
 pub(super) fn run(program: &Program, inputs: &[Memory], outputs: &[Memory], fault: Fault, rng: &mut Rng) -> Result<()> {
     let arena = memory(vec![0xA5; program.arena]);
     let bases = program.buffers.iter().map(|b| match &b.class {
-        Class::Input(n) => (inputs[*n].clone(), 0),
-        Class::Output(n) => (outputs[*n].clone(), 0),
-        Class::Constant(l) => (memory(l.bytes().to_vec()), 0),
-        Class::Activation => (arena.clone(), b.offset),
+        BufferKind::Input(n) => (inputs[*n].clone(), 0),
+        BufferKind::Output(n) => (outputs[*n].clone(), 0),
+        BufferKind::Constant(l) => (memory(l.bytes().to_vec()), 0),
+        BufferKind::Activation => (arena.clone(), b.offset),
     });
     let bases = bases.collect();
     let levels = program.levels;
@@ -80,27 +80,27 @@ struct Machine<'a> {
 
 impl Machine<'_> {
     /// The memory that a place means: where it begins, and how many bytes its buffer has from there on.
-    fn at(&self, p: &Place) -> (&Memory, usize, usize) {
+    fn at(&self, p: &BufferSlice) -> (&Memory, usize, usize) {
         let buffer = match p.slot {
-            Slot::Fixed(b) => b,
-            Slot::Alternating(level, even, odd) => [even, odd][self.done[level] % 2],
+            BufferRef::Fixed(b) => b,
+            BufferRef::DoubleBuffered(level, even, odd) => [even, odd][self.done[level] % 2],
         };
         let offset = p.strides.iter().fold(p.offset, |o, (level, s)| o + self.index[*level] * s) as usize;
         let (memory, base) = &self.bases[buffer.0 as usize];
         (memory, base + offset, self.program.buffers[buffer.0 as usize].ty.bytes() - offset)
     }
 
-    fn read(&self, p: &Place, bytes: usize) -> Vec<u8> {
+    fn read(&self, p: &BufferSlice, bytes: usize) -> Vec<u8> {
         let (memory, at, _) = self.at(p);
         lock(memory)[at..at + bytes].to_vec()
     }
 
-    fn write(&self, p: &Place, bytes: &[u8]) {
+    fn write(&self, p: &BufferSlice, bytes: &[u8]) {
         let (memory, at, _) = self.at(p);
         lock(memory)[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn literal(&self, p: &Place, ty: &Type) -> Literal {
+    fn literal(&self, p: &BufferSlice, ty: &Type) -> Literal {
         Literal::from_bytes(ty.clone(), &self.read(p, ty.bytes())).expect("as many bytes as the type has")
     }
 
@@ -111,7 +111,7 @@ impl Machine<'_> {
     fn step(&mut self, step: &Step) -> Result<()> {
         match step {
             Step::Kernel { kernel, args, parallel } => self.kernel(kernel, args, *parallel),
-            Step::Matmul { shape, a: Factor::Memory(a), b: Factor::Memory(b), c: Some(c), epilogue: None } => {
+            Step::Matmul { shape, a: MatmulOperand::Memory(a), b: MatmulOperand::Memory(b), c: Some(c), epilogue: None } => {
                 self.product(shape, a, b, c);
                 Ok(())
             }
@@ -132,15 +132,15 @@ impl Machine<'_> {
             }
             Step::Loop(l) => {
                 let most = match &l.trip {
-                    Trip::Exact(n) => *n,
-                    Trip::Bounded { bound, count } => (self.number(count).max(0) as usize).min(*bound),
-                    Trip::While { .. } => usize::MAX,
+                    TripCount::Exact(n) => *n,
+                    TripCount::Bounded { bound, count } => (self.number(count).max(0) as usize).min(*bound),
+                    TripCount::While { .. } => usize::MAX,
                 };
                 let mut count = 0;
                 while count < most {
                     self.index[l.level] = if l.reverse { most - 1 - count } else { count } as i64;
                     self.done[l.level] = count;
-                    if let Trip::While { test, flag } = &l.trip {
+                    if let TripCount::While { test, flag } = &l.trip {
                         self.steps(test)?;
                         if self.read(flag, 1) == [0] {
                             break;
@@ -159,7 +159,7 @@ impl Machine<'_> {
         }
     }
 
-    fn number(&self, p: &Place) -> i32 {
+    fn number(&self, p: &BufferSlice) -> i32 {
         let b = self.read(p, 4);
         i32::from_le_bytes([b[0], b[1], b[2], b[3]])
     }
@@ -202,7 +202,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn product(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) {
+    fn product(&mut self, s: &Matmul, a: &BufferSlice, b: &BufferSlice, c: &BufferSlice) {
         let (from_a, from_b) = (self.read(a, self.at(a).2), self.read(b, self.at(b).2));
         let mut to = self.read(c, self.at(c).2);
         let number = |bytes: &[u8], i: isize, d: DType| {
@@ -229,7 +229,7 @@ impl Machine<'_> {
         self.write(c, &to);
     }
 
-    fn library(&mut self, op: &Op, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Result<()> {
+    fn library(&mut self, op: &Op, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Result<()> {
         let mut b = Builder::new();
         let values: Vec<_> = args.iter().map(|(_, t)| b.graph.input(t.clone())).collect();
         let results = b.emit(op.clone(), &values)?.to_vec();

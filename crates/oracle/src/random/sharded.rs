@@ -5,7 +5,7 @@
 
 use crate::{Fill, Rng};
 use ir::ops::{Call, CollectiveKind as Kind, Remat, Scan, ShardMap};
-use ir::{Build, Builder, DType, Graph, Literal, Mesh, MeshAxis, Spec, Unary, Value};
+use ir::{GraphBuilder, Builder, DType, Graph, Literal, Mesh, MeshAxis, Spec, Unary, Value};
 use std::collections::BTreeSet;
 
 /// A graph of one `shard_map` with inputs.

@@ -48,11 +48,11 @@ fn gathers(t: &mut Table) {
             let op = Gather { dims: dims.clone(), slice_sizes: shape(&sizes), mode };
             let inside = [Fill::Smooth, Fill::Index(2)];
             t.graph(&format!("gather/{word}{k}"), &[x, i], &inside, true, |b, v| {
-                Ok(ir::Build::emit(b, op.clone().into(), v)?.to_vec())
+                Ok(ir::GraphBuilder::emit(b, op.clone().into(), v)?.to_vec())
             });
             // Outside on both sides, where it must be clipped, filled or left out.
             t.graph(&format!("gather/{word}_outside{k}"), &[x, i], &[Fill::Smooth], word == "clip", |b, v| {
-                Ok(ir::Build::emit(b, op.into(), v)?.to_vec())
+                Ok(ir::GraphBuilder::emit(b, op.into(), v)?.to_vec())
             });
         }
     }
@@ -74,10 +74,10 @@ fn scatters(t: &mut Table) {
                 let op = Scatter { kind, dims: dims.clone(), mode };
                 let fills = [Fill::Smooth, Fill::Index(3), Fill::Smooth];
                 t.graph(&format!("{name}/{word}{k}"), &[x, i, &updates], &fills, true, |b, v| {
-                    Ok(ir::Build::emit(b, op.clone().into(), v)?.to_vec())
+                    Ok(ir::GraphBuilder::emit(b, op.clone().into(), v)?.to_vec())
                 });
                 t.graph(&format!("{name}/{word}_outside{k}"), &[x, i, &updates], &[Fill::Smooth], true, |b, v| {
-                    Ok(ir::Build::emit(b, op.into(), v)?.to_vec())
+                    Ok(ir::GraphBuilder::emit(b, op.into(), v)?.to_vec())
                 });
             }
         }
@@ -125,12 +125,12 @@ fn dynamic(t: &mut Table) {
     {
         let fills = [Fill::Smooth, Fill::Index(4)];
         t.graph(&format!("take_along/{k}"), &[x, i], &fills, true, |b, v| {
-            Ok(ir::Build::emit(b, TakeAlong { axis }.into(), v)?.to_vec())
+            Ok(ir::GraphBuilder::emit(b, TakeAlong { axis }.into(), v)?.to_vec())
         });
         let put = parse_type(i).with_dtype(DType::F64).to_string();
         let op = PutAlong { axis, size: 3 };
         t.graph(&format!("put_along/{k}"), &[&put, i], &fills, true, |b, v| {
-            Ok(ir::Build::emit(b, op.into(), v)?.to_vec())
+            Ok(ir::GraphBuilder::emit(b, op.into(), v)?.to_vec())
         });
     }
     for d in DType::ALL {

@@ -264,7 +264,7 @@ fn adapters_are_served_beside_their_model() {
 #[test]
 fn bad_requests_are_refused_with_a_reason() {
     let folder = model();
-    let limits = Limits { body: 4096, patience: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits { body: 4096, read_timeout: Duration::from_secs(2), ..Limits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     let raw = |body: &str| read(&mut client.send("POST", "/v1/completions", "", body));
     let long = vec![5; 300];
@@ -309,7 +309,7 @@ fn bad_requests_are_refused_with_a_reason() {
 #[test]
 fn slow_clients_are_cut_off() {
     let folder = model();
-    let limits = Limits { patience: Duration::from_millis(400), ..Limits::default() };
+    let limits = Limits { read_timeout: Duration::from_millis(400), ..Limits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     // A body that never comes.
     let mut stream = client.connect();
@@ -396,7 +396,7 @@ fn stopping_lets_requests_end() {
 #[test]
 fn the_grace_ends() {
     let folder = model();
-    let limits = Limits { grace: Duration::ZERO, ..Limits::default() };
+    let limits = Limits { shutdown_timeout: Duration::ZERO, ..Limits::default() };
     let (running, client) = start(&folder, Choices { rows: 1, context: 512, limits, ..Choices::default() });
     let busy = endless(&client, 500);
     let waiting = std::thread::spawn(move || {
@@ -513,7 +513,7 @@ fn one_client_does_not_fill_the_queue() {
 #[test]
 fn idle_connections_make_place() {
     let folder = model();
-    let limits = Limits { connections: 16, patience: Duration::from_secs(60), ..Limits::default() };
+    let limits = Limits { connections: 16, read_timeout: Duration::from_secs(60), ..Limits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     let idle: Vec<_> = (0..16).map(|_| client.connect()).collect();
     let begun = Instant::now();

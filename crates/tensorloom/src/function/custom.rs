@@ -155,14 +155,14 @@ impl<F, B> CustomVjp<F, B> {
         let mut b = ir::Builder { graph: vjp, loc: at.clone() };
         let mut operands = ys[public..].to_vec();
         for t in &outs[..public] {
-            operands.push(if t.dtype.is_float() { b.graph.input(t.clone()) } else { ir::Build::zeros(&mut b, t)? });
+            operands.push(if t.dtype.is_float() { b.graph.input(t.clone()) } else { ir::GraphBuilder::zeros(&mut b, t)? });
         }
         operands.extend(&ins[staged.inputs.len()..]);
         let cts = rule.graph.inline(&mut b.graph, &operands)?;
         let mut results = Vec::new();
         let in_types = body.input_types();
         for i in floats(&in_types) {
-            results.push(if i < n_args { cts[i] } else { ir::Build::zeros(&mut b, &in_types[i])? });
+            results.push(if i < n_args { cts[i] } else { ir::GraphBuilder::zeros(&mut b, &in_types[i])? });
         }
         let op = Composite {
             name: "custom_vjp".into(),
@@ -228,7 +228,7 @@ impl<F, J> CustomJvp<F, J> {
         for (t, d) in arg_types.iter().zip(&tangents) {
             operands.push(match d {
                 Some(d) => *d,
-                None => ir::Build::zeros(&mut b, t)?,
+                None => ir::GraphBuilder::zeros(&mut b, t)?,
             });
         }
         operands.extend(&ins[staged.inputs.len()..]);

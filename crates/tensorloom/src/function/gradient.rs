@@ -8,21 +8,21 @@ use std::marker::PhantomData;
 
 /// The function gives the scalar alone.
 #[derive(Debug)]
-pub struct Plain;
+pub struct NoAux;
 
 /// The function gives the scalar and further results.
 #[derive(Debug)]
 pub struct WithAux;
 
 /// The gradient of a function. Made by [`grad`].
-pub struct Grad<F, S = All, X = Plain> {
+pub struct Grad<F, S = All, X = NoAux> {
     f: F,
     select: S,
     aux: PhantomData<X>,
 }
 
 /// The value and the gradient of a function. Made by [`value_and_grad`].
-pub struct ValueAndGrad<F, S = All, X = Plain> {
+pub struct ValueAndGrad<F, S = All, X = NoAux> {
     f: F,
     select: S,
     aux: PhantomData<X>,
@@ -140,7 +140,7 @@ fn differentiate(graph: &ir::Graph, wrt: &[usize], op: &'static str, at: &Loc) -
     Ok(transform::value_and_grad(graph, wrt)?)
 }
 
-impl<F, S> Grad<F, S, Plain> {
+impl<F, S> Grad<F, S, NoAux> {
     /// The gradient at a point.
     #[track_caller]
     pub fn call<A: Tree>(&self, args: A) -> S::Out
@@ -167,7 +167,7 @@ impl<F, S> Grad<F, S, WithAux> {
     }
 }
 
-impl<F, S> ValueAndGrad<F, S, Plain> {
+impl<F, S> ValueAndGrad<F, S, NoAux> {
     /// Value and gradient at a point.
     #[track_caller]
     pub fn call<A: Tree>(&self, args: A) -> (Tensor, S::Out)
@@ -193,7 +193,7 @@ impl<F, S> ValueAndGrad<F, S, WithAux> {
     }
 }
 
-impl<A: Tree, F: Function<A, Out = Tensor>, S: Select<A>> Function<A> for Grad<F, S, Plain> {
+impl<A: Tree, F: Function<A, Out = Tensor>, S: Select<A>> Function<A> for Grad<F, S, NoAux> {
     type Out = S::Out;
 
     #[track_caller]
@@ -211,7 +211,7 @@ impl<A: Tree, X: Tree, F: Function<A, Out = (Tensor, X)>, S: Select<A>> Function
     }
 }
 
-impl<A: Tree, F: Function<A, Out = Tensor>, S: Select<A>> Function<A> for ValueAndGrad<F, S, Plain> {
+impl<A: Tree, F: Function<A, Out = Tensor>, S: Select<A>> Function<A> for ValueAndGrad<F, S, NoAux> {
     type Out = (Tensor, S::Out);
 
     #[track_caller]

@@ -4,7 +4,7 @@ use super::reverse::at_point;
 use super::{Function, fail_like, recorded};
 use crate::{Result, Tensor, Tree, engine_of};
 use ir::ops::{Iota, Reshape};
-use ir::{Build, Compare, Type, Values};
+use ir::{GraphBuilder, Compare, Type, Values};
 
 /// A Jacobian by forward mode. Made by [`jacfwd`].
 pub struct JacFwd<F> {
@@ -62,7 +62,7 @@ fn basis(like: &Tensor, ty: &Type) -> Tensor {
     let n = ty.numel();
     let shape: ir::Shape = std::iter::once(n).chain(ty.shape.iter().copied()).collect();
     let dtype = ty.dtype;
-    let f = |b: &mut dyn Build, _: &[ir::Value]| {
+    let f = |b: &mut dyn GraphBuilder, _: &[ir::Value]| {
         let index = |axis| Iota { dtype: ir::DType::I32, shape: ir::Shape::from_slice(&[n, n]), axis };
         let (i, j) = (b.one(index(0).into(), &[])?, b.one(index(1).into(), &[])?);
         let eq = b.compare(Compare::Eq, i, j)?;

@@ -29,7 +29,7 @@ mod vmap;
 pub use checkpoint::{Checkpointed, checkpoint};
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
 pub use forward::{LinearMap, jvp, linearize};
-pub use gradient::{Grad, Plain, ValueAndGrad, WithAux, grad, value_and_grad};
+pub use gradient::{Grad, NoAux, ValueAndGrad, WithAux, grad, value_and_grad};
 pub use graph::{eval_shape, make_graph};
 pub use jacobian::{JacFwd, JacRev, hessian, jacfwd, jacrev};
 pub use jit::{Jit, JitStats, Signature, jit};

@@ -135,7 +135,7 @@ where
 #[track_caller]
 pub(crate) fn inline(graph: &Graph, args: &[&Tensor]) -> Vec<Tensor> {
     let engine = args.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
-    let f = |b: &mut dyn ir::Build, v: &[ir::Value]| Ok(ir::Values::from_vec(b.inline(graph, v)?));
+    let f = |b: &mut dyn ir::GraphBuilder, v: &[ir::Value]| Ok(ir::Values::from_vec(b.inline(graph, v)?));
     let mut outs = engine::compose::build(&crate::write::place(), graph.outputs().len(), engine, args, f);
     outs.truncate(graph.outputs().len());
     outs

@@ -2,10 +2,10 @@
 
 use crate::{DType, Tensor, write};
 use ir::ops::{Gather, GatherMode, Scatter, ScatterKind, ScatterMode, SliceDims};
-use ir::{Build, Value};
+use ir::{GraphBuilder, Value};
 
 /// Start indices with those below zero counted from the end, as JAX has them; then they are moved inside.
-fn from_end(b: &mut dyn Build, x: Value, starts: &[Value]) -> ir::Result<Vec<Value>> {
+fn from_end(b: &mut dyn GraphBuilder, x: Value, starts: &[Value]) -> ir::Result<Vec<Value>> {
     let shape = b.ty(x).shape;
     let wrap = |(&i, &n): (&Value, &usize)| {
         if b.ty(i).dtype.class() != ir::Class::Signed || b.ty(i).rank() != 0 {
@@ -52,7 +52,7 @@ pub fn dynamic_update_slice(x: &Tensor, update: &Tensor, starts: &[&Tensor]) -> 
 }
 
 /// Start indices that are zero but along one axis.
-fn starts(b: &mut dyn Build, op: &str, x: Value, start: Value, axis: isize) -> ir::Result<(Vec<Value>, usize)> {
+fn starts(b: &mut dyn GraphBuilder, op: &str, x: Value, start: Value, axis: isize) -> ir::Result<(Vec<Value>, usize)> {
     let ty = b.ty(x);
     let axis = write::axis(op, &ty, axis)?;
     let index = b.ty(start).dtype;
@@ -114,7 +114,7 @@ pub fn scatter(x: &Tensor, indices: &Tensor, updates: &Tensor, op: Scatter) -> T
 }
 
 /// Index tensors as vectors along a last axis; indices below zero count from the end.
-fn vectors(b: &mut dyn Build, op: &str, x: Value, index: &[Value]) -> ir::Result<(Value, usize)> {
+fn vectors(b: &mut dyn GraphBuilder, op: &str, x: Value, index: &[Value]) -> ir::Result<(Value, usize)> {
     let ty = b.ty(x);
     let shapes: Vec<_> = index.iter().map(|&v| b.ty(v).shape).collect();
     let Some(shape) = write::broadcast(&shapes.iter().map(|s| s.as_slice()).collect::<Vec<_>>()) else {

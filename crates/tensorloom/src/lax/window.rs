@@ -2,7 +2,7 @@
 
 use crate::{Tensor, write};
 use ir::ops::{Conv, Dot, ReduceKind, Windows};
-use ir::{Build, Shape, Value};
+use ir::{GraphBuilder, Shape, Value};
 
 /// A contraction over any axes. The result has the batch axes, the left operand's other axes, the right one's.
 ///
@@ -127,7 +127,7 @@ pub fn conv_general_dilated(lhs: &Tensor, rhs: &Tensor, options: &ConvOptions) -
     write::one(&[lhs, rhs], |b, v| conv(b, v[0], v[1], options))
 }
 
-fn conv(b: &mut dyn Build, x: Value, k: Value, o: &ConvOptions) -> ir::Result<Value> {
+fn conv(b: &mut dyn GraphBuilder, x: Value, k: Value, o: &ConvOptions) -> ir::Result<Value> {
     let (tx, tk) = (b.ty(x), b.ty(k));
     let bad = |why: String| write::misfit("conv_general_dilated", &[tx.clone(), tk.clone()], why);
     if tx.rank() != tk.rank() || tx.rank() < 2 {

@@ -1,7 +1,7 @@
 //! Norms and what is said with them.
 
 use super::{matrix, svdvals};
-use crate::np::{self, Along, along};
+use crate::np::{self, ReduceAxes, axes};
 use crate::{DType, Tensor, write};
 
 /// Which norm.
@@ -46,7 +46,7 @@ impl From<i32> for Norm {
 /// # Ok::<(), tensorloom::Error>(())
 /// ```
 #[track_caller]
-pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor {
+pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let (ord, axes) = (ord.into(), axes.into());
     if x.error().is_some() {
@@ -63,7 +63,7 @@ pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor 
 
 /// A norm of the matrices whose rows and columns are counted by two axes, in this order.
 #[track_caller]
-fn norm_of_planes(x: &Tensor, ord: Norm, axes: Along) -> Tensor {
+fn norm_of_planes(x: &Tensor, ord: Norm, axes: ReduceAxes) -> Tensor {
     let planes = match write::axes("norm", x.ty(), axes.axes.as_deref()) {
         Ok(planes) => planes,
         Err(e) => return Tensor::from_error(e.at(&write::place()).into()),
@@ -85,13 +85,13 @@ fn norm_of_planes(x: &Tensor, ord: Norm, axes: Along) -> Tensor {
 }
 
 #[track_caller]
-fn root(x: &Tensor, axes: Along) -> Tensor {
+fn root(x: &Tensor, axes: ReduceAxes) -> Tensor {
     np::sum(&x.square(), axes).sqrt()
 }
 
 /// The p-norm along axes, as of one vector.
 #[track_caller]
-pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor {
+pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let (ord, axes) = (ord.into(), axes.into());
     let x = x.cast(write::float_of(x.dtype()));
@@ -119,19 +119,19 @@ pub fn matrix_norm(x: &Tensor, ord: impl Into<Norm>, keep: bool) -> Tensor {
 #[track_caller]
 fn wide_matrix_norm([x]: [Tensor; 1], ord: Norm, keep: bool) -> Tensor {
     let lines = |axis: isize, most: bool| {
-        let sums = np::sum(&x.abs(), along(axis).keep());
-        if most { np::max(&sums, along([-2, -1]).keep()) } else { np::min(&sums, along([-2, -1]).keep()) }
+        let sums = np::sum(&x.abs(), axes(axis).keep());
+        if most { np::max(&sums, axes([-2, -1]).keep()) } else { np::min(&sums, axes([-2, -1]).keep()) }
     };
     let values = || svdvals(&x).unsqueeze(-1);
     let y = match ord {
-        Norm::Default | Norm::Frobenius => root(&x, along([-2, -1]).keep()),
-        Norm::Nuclear => np::sum(&values(), along(-2).keep()),
+        Norm::Default | Norm::Frobenius => root(&x, axes([-2, -1]).keep()),
+        Norm::Nuclear => np::sum(&values(), axes(-2).keep()),
         Norm::P(1.0) => lines(-2, true),
         Norm::P(-1.0) => lines(-2, false),
         Norm::P(f64::INFINITY) => lines(-1, true),
         Norm::P(f64::NEG_INFINITY) => lines(-1, false),
-        Norm::P(2.0) => np::max(&values(), along(-2).keep()),
-        Norm::P(-2.0) => np::min(&values(), along(-2).keep()),
+        Norm::P(2.0) => np::max(&values(), axes(-2).keep()),
+        Norm::P(-2.0) => np::min(&values(), axes(-2).keep()),
         Norm::P(p) => return write::invalid("matrix_norm", format!("matrices have no norm of order {p}")),
     };
     if keep { y } else { y.squeeze(-1).squeeze(-1) }
@@ -148,7 +148,7 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<f64>) -> Tensor {
     let s = svdvals(&x);
     let eps = np::finfo(x.dtype()).map_or(0.0, |f| f.eps);
     let rtol = rtol.unwrap_or(x.size(-1).max(x.size(-2)) as f64 * eps);
-    np::sum(&s.gt(&(np::max(&s, along(-1).keep()) * rtol)), -1).cast(DType::I64)
+    np::sum(&s.gt(&(np::max(&s, axes(-1).keep()) * rtol)), -1).cast(DType::I64)
 }
 
 /// The condition number for a norm; the default is the ratio of the extreme singular values.

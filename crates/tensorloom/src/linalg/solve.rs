@@ -1,7 +1,7 @@
 //! Equations, inverses, determinants.
 
 use super::{lu, matrix, square, svd};
-use crate::np::{self, along};
+use crate::np::{self, axes};
 use crate::{DType, Tensor, custom_jvp, engine_of, write};
 use ir::ops::TriangularSolve;
 
@@ -130,7 +130,7 @@ fn determinant_slope(a: &Tensor, da: &Tensor) -> Tensor {
     let (sign, diagonal) = signed_diagonal(a);
     let zero = np::equal(&diagonal, 0.0);
     let eps = np::finfo(a.dtype()).map_or(0.0, |f| f.eps);
-    let most = np::max(&a.abs(), along(&[-2, -1])).stop_gradient();
+    let most = np::max(&a.abs(), axes(&[-2, -1])).stop_gradient();
     let most = np::where_(&np::equal(&most, 0.0), 1.0, &most).unsqueeze(-1);
     let more = np::where_(&zero, &(most * eps.powf(1.25)), 0.0);
     let factors = factors + np::identity(a.size(-1), a.dtype()) * more.unsqueeze(-1);
@@ -157,7 +157,7 @@ pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
 fn counted(a: &Tensor, s: &Tensor, rcond: Option<f64>, most: f64) -> Tensor {
     let eps = np::finfo(a.dtype()).map_or(0.0, |f| f.eps);
     let rcond = rcond.unwrap_or(most * eps);
-    s.gt(&(np::max(s, along(-1).keep()) * rcond)).stop_gradient()
+    s.gt(&(np::max(s, axes(-1).keep()) * rcond)).stop_gradient()
 }
 
 /// `1/s` where a singular value counts, else 0.

@@ -3,7 +3,7 @@
 use super::Sliding;
 use crate::{Tensor, write};
 use ir::ops::{Conv, ReduceKind, Windows};
-use ir::{Build, Value};
+use ir::{GraphBuilder, Value};
 
 #[track_caller]
 fn conv(op: &'static str, n: usize, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, s: Sliding) -> Tensor {
@@ -43,7 +43,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, sliding: Slidi
     conv("conv2d", 2, x, weight, bias, sliding)
 }
 
-fn pool(b: &mut dyn Build, x: Value, kind: ReduceKind, window: &[usize], p: Pooling) -> ir::Result<Value> {
+fn pool(b: &mut dyn GraphBuilder, x: Value, kind: ReduceKind, window: &[usize], p: PoolOptions) -> ir::Result<Value> {
     let ty = b.ty(x);
     let n = window.len();
     if ty.rank() < n || p.padding * 2 > p.window {
@@ -63,7 +63,7 @@ fn pool(b: &mut dyn Build, x: Value, kind: ReduceKind, window: &[usize], p: Pool
 
 /// How pooling slides along each axis.
 #[derive(Clone, Copy, Debug)]
-pub struct Pooling {
+pub struct PoolOptions {
     /// Elements of a window.
     pub window: usize,
     /// Places from one window to the next.
@@ -72,10 +72,10 @@ pub struct Pooling {
     pub padding: usize,
 }
 
-impl Pooling {
+impl PoolOptions {
     /// Windows side by side.
-    pub fn of(window: usize) -> Pooling {
-        Pooling { window, stride: window, padding: 0 }
+    pub fn of(window: usize) -> PoolOptions {
+        PoolOptions { window, stride: window, padding: 0 }
     }
 }
 

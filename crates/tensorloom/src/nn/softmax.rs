@@ -1,6 +1,6 @@
 //! Softmax and its relatives.
 
-use crate::np::{self, Along};
+use crate::np::{self, ReduceAxes};
 use crate::write::{self, float_of};
 use crate::{DType, Tensor};
 use ir::composites::softmax as composite;
@@ -38,7 +38,7 @@ pub fn log_softmax(x: &Tensor, axis: isize) -> Tensor {
 
 /// `log Σ eˣ` without overflow.
 #[track_caller]
-pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     np::over("logsumexp", x, axes.into(), |b, x, axes| {
         let ty = b.ty(x);
@@ -62,7 +62,7 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// `log` of the mean of `eˣ`.
 #[track_caller]
-pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn logmeanexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into();
     let count =
@@ -73,7 +73,7 @@ pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// Mean 0 and variance 1 along axes.
 #[track_caller]
-pub fn standardize(x: &Tensor, axes: impl Into<Along>, eps: f64) -> Tensor {
+pub fn standardize(x: &Tensor, axes: impl Into<ReduceAxes>, eps: f64) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into().keep();
     let x = x.cast(float_of(x.dtype()));

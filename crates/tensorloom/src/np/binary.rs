@@ -3,7 +3,7 @@
 use crate::write::{self, align, float_of};
 use crate::{DType, Number, Operand, Tensor};
 use ir::ops::{Clamp, StopGradient};
-use ir::{Binary, Build, Compare, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, Unary, Value};
 
 /// Two operands as tensors; a number takes the dtype of the other.
 #[track_caller]
@@ -24,7 +24,7 @@ fn two(
     x: impl Into<Operand>,
     y: impl Into<Operand>,
     float: bool,
-    f: impl FnOnce(&mut dyn Build, Value, Value) -> ir::Result<Value>,
+    f: impl FnOnce(&mut dyn GraphBuilder, Value, Value) -> ir::Result<Value>,
 ) -> Tensor {
     let (x, y) = pair(x.into(), y.into());
     write::one(&[&x, &y], |b, v| {
@@ -50,7 +50,7 @@ enum Bools {
 }
 
 /// Records an op of two operands of one dtype.
-fn record(b: &mut dyn Build, op: Binary, bools: &Bools, x: Value, y: Value) -> ir::Result<Value> {
+fn record(b: &mut dyn GraphBuilder, op: Binary, bools: &Bools, x: Value, y: Value) -> ir::Result<Value> {
     if b.ty(x).dtype != DType::Bool {
         return b.binary(op, x, y);
     }
@@ -196,12 +196,12 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 }
 
 /// Bools as numbers of i8, as NumPy divides them.
-fn counting(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+fn counting(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
     if b.ty(x).dtype == DType::Bool { b.cast(x, DType::I8) } else { Ok(x) }
 }
 
 /// Whether a remainder is other than zero and has another sign than the divisor.
-fn signs_differ(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
+fn signs_differ(b: &mut dyn GraphBuilder, r: Value, y: Value) -> ir::Result<Value> {
     let zero = b.full_like(r, 0.0)?;
     let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
     let (some, differ) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
@@ -209,7 +209,7 @@ fn signs_differ(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
 }
 
 /// The remainder with the divisor's sign; a zero has it too.
-fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+fn modulo(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> {
     let (x, y) = (counting(b, x)?, counting(b, y)?);
     let r = b.binary(Binary::Rem, x, y)?;
     let fix = signs_differ(b, r, y)?;
@@ -249,7 +249,7 @@ pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 }
 
 /// Multiplies by a power of two first where a square would overflow or vanish, and by its reciprocal last.
-fn length(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+fn length(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> {
     // Numbers above `high` times `down`, and numbers below `low` times `up`, have squares in the middle of the range.
     let [high, down, low, up] = match b.ty(x).dtype {
         DType::F64 => [510, -514, -400, 600],
@@ -286,7 +286,7 @@ fn length(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
 ///
 /// Its value is that of `max + log1p(e^−|x−y|)`, which keeps small digits but has a corner where `x = y`; derivatives of all
 /// orders are those of `m + log(eˣ⁻ᵐ + eʸ⁻ᵐ)` for a constant `m`, which has none.
-fn log_sum(b: &mut dyn Build, x: Value, y: Value, power: Unary, ln: f64) -> ir::Result<Value> {
+fn log_sum(b: &mut dyn GraphBuilder, x: Value, y: Value, power: Unary, ln: f64) -> ir::Result<Value> {
     let larger = b.binary(Binary::Max, x, y)?;
     let top = b.one(StopGradient.into(), &[larger])?;
     // NaN goes through all of it, and so into the derivatives.
@@ -341,7 +341,7 @@ pub fn fmin(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     two("fmin", x, y, false, |b, x, y| prefer(b, x, y, Compare::Lt))
 }
 
-fn prefer(b: &mut dyn Build, x: Value, y: Value, by: Compare) -> ir::Result<Value> {
+fn prefer(b: &mut dyn GraphBuilder, x: Value, y: Value, by: Compare) -> ir::Result<Value> {
     let (better, y_nan) = (b.compare(by, x, y)?, b.compare(Compare::Ne, y, y)?);
     let first = b.binary(Binary::Or, better, y_nan)?;
     b.select(first, x, y)
@@ -361,7 +361,7 @@ pub fn copysign(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 }
 
 /// Whether the sign bit of a float is set.
-pub(super) fn sign_bit(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+pub(super) fn sign_bit(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
     let d = match b.ty(x).dtype.bits() {
         64 => DType::I64,
         32 => DType::I32,

@@ -2,7 +2,7 @@
 //! with JAX's `size`; places beyond the last are filled.
 
 use super::{cumsum, need_rank, ravel, where_};
-use crate::{Along, DType, Tensor, engine_of, lax, write};
+use crate::{ReduceAxes, DType, Tensor, engine_of, lax, write};
 
 /// The indices, in order, at which a flat mask holds; `fill` beyond.
 #[track_caller]
@@ -66,7 +66,7 @@ pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
 
 /// The slices along an axis, or the elements in order, whose flag is set.
 #[track_caller]
-pub fn compress(flags: &[bool], x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn compress(flags: &[bool], x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("compress", axis) {
         Ok(axis) => axis,

@@ -3,7 +3,7 @@
 use super::need_rank;
 use crate::write;
 use crate::{DType, Data, Dims, Number, Operand, Tensor, engine, engine_of};
-use ir::{Build, Compare, Scalar, Type, Value};
+use ir::{GraphBuilder, Compare, Scalar, Type, Value};
 
 /// A tensor from data in row-major order.
 #[track_caller]
@@ -110,7 +110,7 @@ pub fn geomspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) 
 }
 
 /// Where column − row compares with `k`.
-fn band(b: &mut dyn Build, shape: &[usize], by: Compare, k: i64) -> ir::Result<Value> {
+fn band(b: &mut dyn GraphBuilder, shape: &[usize], by: Compare, k: i64) -> ir::Result<Value> {
     let rank = shape.len();
     let row = b.iota(DType::I64, shape, rank - 2)?;
     let column = b.iota(DType::I64, shape, rank - 1)?;

@@ -3,11 +3,11 @@
 use super::{need_rank, ravel, signed};
 use crate::Operand;
 use crate::write;
-use crate::{Along, DType, Tensor, engine_of, lax};
+use crate::{ReduceAxes, DType, Tensor, engine_of, lax};
 
 /// `x` without the slices at indices along an axis, or without those elements in order.
 #[track_caller]
-pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<Along>) -> Tensor {
+pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("delete", axis) {
         Ok(axis) => axis,
@@ -30,7 +30,7 @@ pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<Along>) -> Tensor {
 
 /// `x` with values before the slice at an index along an axis, or before that element in order.
 #[track_caller]
-pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("insert", axis) {
         Ok(axis) => axis,

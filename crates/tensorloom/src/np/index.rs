@@ -2,12 +2,12 @@
 
 use super::{need_rank, ravel};
 use crate::write;
-use crate::{Along, DType, Tensor};
+use crate::{ReduceAxes, DType, Tensor};
 use ir::ops::GatherMode;
-use ir::{Build, Compare, Value};
+use ir::{GraphBuilder, Compare, Value};
 
 /// Indices with those below zero counted from the end.
-fn from_end(b: &mut dyn Build, index: Value, n: usize) -> ir::Result<Value> {
+fn from_end(b: &mut dyn GraphBuilder, index: Value, n: usize) -> ir::Result<Value> {
     let ty = b.ty(index);
     if !ty.dtype.is_int() {
         return Err(write::misfit("take", &[ty], "indices are integers"));
@@ -22,7 +22,7 @@ fn from_end(b: &mut dyn Build, index: Value, n: usize) -> ir::Result<Value> {
 /// The slices at indices along an axis, or the elements among all in order. An index outside gives NaN (or the least
 /// integer), as in JAX.
 #[track_caller]
-pub fn take(x: &Tensor, indices: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn take(x: &Tensor, indices: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("take", axis) {
         Ok(axis) => axis,

@@ -4,7 +4,7 @@ use super::binary::pair;
 use crate::Operand;
 use crate::write;
 use crate::{DType, Tensor, lax};
-use ir::{Binary, Build, Compare, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, Unary, Value};
 
 /// Greatest common divisor.
 #[track_caller]
@@ -62,7 +62,7 @@ pub fn bitwise_count(x: &Tensor) -> Tensor {
         let size = if ty.dtype.class() == ir::Class::Signed { b.unary(Unary::Abs, v[0])? } else { v[0] };
         let x = b.cast(size, DType::U64)?;
         let ty = b.ty(x);
-        let number = |b: &mut dyn Build, n: u64| b.full(&ty, ir::Scalar::from_bits(DType::U64, n));
+        let number = |b: &mut dyn GraphBuilder, n: u64| b.full(&ty, ir::Scalar::from_bits(DType::U64, n));
         // Sums of neighbouring fields of 1, 2, 4, .. bits.
         let fields = [
             (1, 0x5555_5555_5555_5555),
@@ -97,7 +97,7 @@ pub fn nextafter(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     })
 }
 
-fn neighbour(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+fn neighbour(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> {
     let d = b.ty(x).dtype;
     let bits = match d {
         DType::F64 => DType::I64,

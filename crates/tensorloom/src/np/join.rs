@@ -1,7 +1,7 @@
 //! Joining and splitting.
 
 use super::{need_rank, ravel, signed};
-use crate::{Along, Tensor, write};
+use crate::{ReduceAxes, Tensor, write};
 
 /// Casts to the common dtype.
 #[track_caller]
@@ -90,7 +90,7 @@ pub fn column_stack(xs: &[&Tensor]) -> Tensor {
 
 /// Joins along an axis, or all elements in order.
 #[track_caller]
-pub fn append(x: &Tensor, y: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn append(x: &Tensor, y: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("append", axis) {
         Ok(axis) => axis,
@@ -184,7 +184,7 @@ pub fn tile(x: &Tensor, reps: &[usize]) -> Tensor {
 
 /// Repeats each element along an axis, or of all in order.
 #[track_caller]
-pub fn repeat(x: &Tensor, n: usize, axis: impl Into<Along>) -> Tensor {
+pub fn repeat(x: &Tensor, n: usize, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("repeat", axis) {
         Ok(axis) => axis,

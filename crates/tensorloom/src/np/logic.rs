@@ -4,9 +4,9 @@ use super::{all, any};
 use crate::Operand;
 use crate::write;
 use crate::{DType, Result, Tensor};
-use ir::{Binary, Build, Compare, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, Unary, Value};
 
-fn truth(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+fn truth(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
     if b.ty(x).dtype == DType::Bool {
         return Ok(x);
     }
@@ -49,7 +49,7 @@ pub fn logical_not(x: &Tensor) -> Tensor {
 
 /// Tests a float; what is no float is `other`.
 #[track_caller]
-fn test(x: &Tensor, other: bool, f: impl FnOnce(&mut dyn Build, Value) -> ir::Result<Value>) -> Tensor {
+fn test(x: &Tensor, other: bool, f: impl FnOnce(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> Tensor {
     write::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         if ty.dtype.is_float() { f(b, v[0]) } else { b.full(&ty.with_dtype(DType::Bool), ir::Scalar::bool(other)) }
@@ -70,7 +70,7 @@ pub fn isnan(x: &Tensor) -> Tensor {
     test(x, false, |b, x| b.compare(Compare::Ne, x, x))
 }
 
-fn infinite(b: &mut dyn Build, x: Value, which: f64) -> ir::Result<Value> {
+fn infinite(b: &mut dyn GraphBuilder, x: Value, which: f64) -> ir::Result<Value> {
     let end = b.full_like(x, which)?;
     b.compare(Compare::Eq, x, end)
 }

@@ -1,11 +1,11 @@
 //! Reductions that leave NaN out.
 
-use super::{Along, isnan, sum, where_};
+use super::{ReduceAxes, isnan, sum, where_};
 use crate::{Tensor, write};
 
 /// How many elements are no NaN, in the dtype of a float.
 #[track_caller]
-fn counted(x: &Tensor, axes: Along) -> Tensor {
+fn counted(x: &Tensor, axes: ReduceAxes) -> Tensor {
     sum(&isnan(x).not().cast(x.dtype()), axes)
 }
 
@@ -22,21 +22,21 @@ fn replaced(x: &Tensor, by: f64) -> Tensor {
 
 /// The sum without NaN.
 #[track_caller]
-pub fn nansum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn nansum(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     sum(&replaced(x, 0.0), axes)
 }
 
 /// The product without NaN.
 #[track_caller]
-pub fn nanprod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn nanprod(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     super::prod(&replaced(x, 1.0), axes)
 }
 
 /// The mean without NaN.
 #[track_caller]
-pub fn nanmean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn nanmean(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into();
     if is_exact(x) {
@@ -47,20 +47,20 @@ pub fn nanmean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// The largest number; NaN if there is none.
 #[track_caller]
-pub fn nanmax(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn nanmax(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     extreme(x, axes.into(), f64::NEG_INFINITY, super::max)
 }
 
 /// The smallest number; NaN if there is none.
 #[track_caller]
-pub fn nanmin(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn nanmin(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     extreme(x, axes.into(), f64::INFINITY, super::min)
 }
 
 #[track_caller]
-fn extreme(x: &Tensor, axes: Along, fill: f64, f: fn(&Tensor, Along) -> Tensor) -> Tensor {
+fn extreme(x: &Tensor, axes: ReduceAxes, fill: f64, f: fn(&Tensor, ReduceAxes) -> Tensor) -> Tensor {
     if is_exact(x) {
         return f(x, axes);
     }
@@ -71,7 +71,7 @@ fn extreme(x: &Tensor, axes: Along, fill: f64, f: fn(&Tensor, Along) -> Tensor) 
 
 /// The index of the largest number; −1 if there is none.
 #[track_caller]
-pub fn nanargmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn nanargmax(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("nanargmax", axis) {
         Ok(axis) => axis,
@@ -86,7 +86,7 @@ pub fn nanargmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// The index of the smallest number; −1 if there is none.
 #[track_caller]
-pub fn nanargmin(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn nanargmin(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("nanargmin", axis) {
         Ok(axis) => axis,
@@ -101,7 +101,7 @@ pub fn nanargmin(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// Running sums in which NaN counts as 0.
 #[track_caller]
-pub fn nancumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn nancumsum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("nancumsum", axis) {
         Ok(axis) => axis,
@@ -112,7 +112,7 @@ pub fn nancumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// Running products in which NaN counts as 1.
 #[track_caller]
-pub fn nancumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn nancumprod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("nancumprod", axis) {
         Ok(axis) => axis,
@@ -123,7 +123,7 @@ pub fn nancumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// The variance in the dtype of `x`, which is a float; NaN where no degree of freedom is left.
 #[track_caller]
-fn variance(x: &Tensor, axes: Along, ddof: usize) -> Tensor {
+fn variance(x: &Tensor, axes: ReduceAxes, ddof: usize) -> Tensor {
     let m = nansum(x, axes.clone().keep()) / counted(x, axes.clone().keep());
     let d = where_(&isnan(x), 0.0, &(x - &m));
     let n = counted(x, axes.clone()) - ddof as f64;
@@ -132,7 +132,7 @@ fn variance(x: &Tensor, axes: Along, ddof: usize) -> Tensor {
 
 /// The variance without NaN; NaN where no more than `ddof` numbers are left.
 #[track_caller]
-pub fn nanvar(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+pub fn nanvar(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
     let x = x.cast(write::float_of(x.dtype()));
     write::rounded([&x], |[x]| variance(&x, axes.into(), ddof))
@@ -140,7 +140,7 @@ pub fn nanvar(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
 
 /// The standard deviation without NaN.
 #[track_caller]
-pub fn nanstd(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+pub fn nanstd(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
     let x = x.cast(write::float_of(x.dtype()));
     write::rounded([&x], |[x]| variance(&x, axes.into(), ddof).sqrt())

@@ -1,12 +1,12 @@
 //! Sorting, and places in sorted order.
 
-use crate::{Along, DType, Tensor, lax, write};
+use crate::{ReduceAxes, DType, Tensor, lax, write};
 use ir::ops::{GatherMode, Sort};
-use ir::{Binary, Build, Compare, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, Unary, Value};
 
 /// Sorted along an axis, NaN last; `None` sorts all elements in order.
 #[track_caller]
-pub fn sort(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn sort(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("sort", axis) {
         Ok(axis) => axis,
@@ -20,7 +20,7 @@ pub fn sort(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// The indices that sort, as i64; equal elements keep their order.
 #[track_caller]
-pub fn argsort(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn argsort(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("argsort", axis) {
         Ok(axis) => axis,
@@ -74,7 +74,7 @@ pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
 }
 
 /// Whether `x` is sorted before `y`: NaN is behind all numbers.
-fn is_less(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+fn is_less(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> {
     let less = b.compare(Compare::Lt, x, y)?;
     if !b.ty(x).dtype.is_float() {
         return Ok(less);

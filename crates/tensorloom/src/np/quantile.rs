@@ -1,6 +1,6 @@
 //! Quantiles, and elements of what is sorted.
 
-use crate::{Along, Tensor, engine_of, lax, write};
+use crate::{ReduceAxes, Tensor, engine_of, lax, write};
 
 /// How a quantile that lies between two elements is made of them: NumPy's names of methods.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ fn method(op: &'static str, name: &str) -> Result<Method, Tensor> {
 
 /// The elements along axes as one axis at the end, and the shape of what is left, with those axes of size 1 if they stay.
 #[track_caller]
-fn lines(op: &'static str, x: &Tensor, along: &Along) -> Result<(Tensor, Vec<isize>), Tensor> {
+fn lines(op: &'static str, x: &Tensor, along: &ReduceAxes) -> Result<(Tensor, Vec<isize>), Tensor> {
     if let Some(e) = x.error() {
         return Err(Tensor::from_error(e));
     }
@@ -103,7 +103,7 @@ fn lines(op: &'static str, x: &Tensor, along: &Along) -> Result<(Tensor, Vec<isi
 
 /// Quantiles of lines; with `skip`, of their numbers, else NaN where there is one.
 #[track_caller]
-fn quantile_of(op: &'static str, x: &Tensor, q: f64, along: Along, name: &str, skip: bool) -> Tensor {
+fn quantile_of(op: &'static str, x: &Tensor, q: f64, along: ReduceAxes, name: &str, skip: bool) -> Tensor {
     let (method, (x, shape)) = match (method(op, name), lines(op, x, &along)) {
         (Ok(method), Ok(lines)) => (method, lines),
         (Err(bad), _) | (_, Err(bad)) => return bad,
@@ -135,7 +135,7 @@ fn quantile_of(op: &'static str, x: &Tensor, q: f64, along: Along, name: &str, s
 fn of_numbers(x: &Tensor, sorted: &Tensor, q: f64, method: Method) -> Tensor {
     let engine = engine_of(x);
     let places: Vec<Between> = (0..=x.size(-1)).map(|n| method.place(n, q)).collect();
-    let numbers = super::sum(&super::isnan(x).not(), super::along(-1).keep());
+    let numbers = super::sum(&super::isnan(x).not(), super::axes(-1).keep());
     let look = |table: Tensor| super::take(&table, &numbers, Some(0));
     let index = |f: fn(&Between) -> usize| {
         let table: Vec<i64> = places.iter().map(|p| f(p) as i64).collect();
@@ -152,14 +152,14 @@ fn of_numbers(x: &Tensor, sorted: &Tensor, q: f64, method: Method) -> Tensor {
 
 /// The middle element in order, or the mean of the middle two, along axes.
 #[track_caller]
-pub fn median(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn median(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     quantile_of("median", x, 0.5, axis.into(), "linear", false)
 }
 
 /// The element below which a fraction `q` lies along axes, by linear interpolation.
 #[track_caller]
-pub fn quantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
+pub fn quantile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     quantile_of("quantile", x, q, axis.into(), "linear", false)
 }
@@ -174,42 +174,42 @@ pub fn quantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
 /// # Ok::<(), tensorloom::Error>(())
 /// ```
 #[track_caller]
-pub fn quantile_by(x: &Tensor, q: f64, axis: impl Into<Along>, method: &str) -> Tensor {
+pub fn quantile_by(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>, method: &str) -> Tensor {
     let _here = crate::write::here();
     quantile_of("quantile_by", x, q, axis.into(), method, false)
 }
 
 /// [`quantile`] by percent.
 #[track_caller]
-pub fn percentile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
+pub fn percentile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     quantile_of("percentile", x, q / 100.0, axis.into(), "linear", false)
 }
 
 /// [`median`] without NaN.
 #[track_caller]
-pub fn nanmedian(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn nanmedian(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     quantile_of("nanmedian", x, 0.5, axis.into(), "linear", true)
 }
 
 /// [`quantile`] without NaN.
 #[track_caller]
-pub fn nanquantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
+pub fn nanquantile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     quantile_of("nanquantile", x, q, axis.into(), "linear", true)
 }
 
 /// [`quantile_by`] without NaN.
 #[track_caller]
-pub fn nanquantile_by(x: &Tensor, q: f64, axis: impl Into<Along>, method: &str) -> Tensor {
+pub fn nanquantile_by(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>, method: &str) -> Tensor {
     let _here = crate::write::here();
     quantile_of("nanquantile_by", x, q, axis.into(), method, true)
 }
 
 /// [`percentile`] without NaN.
 #[track_caller]
-pub fn nanpercentile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
+pub fn nanpercentile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     quantile_of("nanpercentile", x, q / 100.0, axis.into(), "linear", true)
 }

@@ -2,13 +2,13 @@
 
 use crate::write::{self, float_of};
 use crate::{DType, Tensor};
-pub use engine::{Along, along};
+pub use engine::{ReduceAxes, along};
 use ir::ops::ReduceKind;
-use ir::{Build, Compare, Type, Value};
+use ir::{GraphBuilder, Compare, Type, Value};
 
 /// The axes of a type, and the shape with them kept.
-pub(crate) fn resolve(along: &Along, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
-    let axes = write::axes(op, ty, along.axes.as_deref())?;
+pub(crate) fn resolve(along: &ReduceAxes, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
+    let axes = write::axes(op, ty, axes.axes.as_deref())?;
     let kept = (0..ty.rank()).map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] }).collect();
     Ok((axes, kept))
 }
@@ -18,13 +18,13 @@ pub(crate) fn resolve(along: &Along, op: &str, ty: &Type) -> ir::Result<(Vec<usi
 pub(crate) fn over(
     op: &'static str,
     x: &Tensor,
-    along: Along,
-    f: impl FnOnce(&mut dyn Build, Value, &[usize]) -> ir::Result<Value>,
+    along: ReduceAxes,
+    f: impl FnOnce(&mut dyn GraphBuilder, Value, &[usize]) -> ir::Result<Value>,
 ) -> Tensor {
     write::one(&[x], |b, v| {
-        let (axes, kept) = resolve(&along, op, &b.ty(v[0]))?;
+        let (axes, kept) = resolve(&axes, op, &b.ty(v[0]))?;
         let y = f(b, v[0], &axes)?;
-        if along.keep { b.reshape(y, &kept) } else { Ok(y) }
+        if axes.keep { b.reshape(y, &kept) } else { Ok(y) }
     })
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn sum_dtype(d: DType) -> DType {
 
 /// The sum.
 #[track_caller]
-pub fn sum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn sum(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("sum", x, axes.into(), |b, x, axes| {
         let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
@@ -45,7 +45,7 @@ pub fn sum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// The product.
 #[track_caller]
-pub fn prod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn prod(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("prod", x, axes.into(), |b, x, axes| {
         let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
@@ -55,27 +55,27 @@ pub fn prod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// The largest element.
 #[track_caller]
-pub fn max(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn max(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("max", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Max, x, axes))
 }
 
 /// The smallest element.
 #[track_caller]
-pub fn min(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn min(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("min", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Min, x, axes))
 }
 
 /// The largest element less the smallest.
 #[track_caller]
-pub fn ptp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn ptp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into();
     max(x, axes.clone()) - min(x, axes)
 }
 
-fn truth(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+fn truth(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
     let zero = b.full_like(x, 0.0)?;
     if b.ty(x).dtype == DType::Bool {
         return Ok(x);
@@ -85,7 +85,7 @@ fn truth(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
 
 /// Whether all elements are true, or not zero.
 #[track_caller]
-pub fn all(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn all(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("all", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
@@ -95,7 +95,7 @@ pub fn all(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// Whether any element is true, or not zero.
 #[track_caller]
-pub fn any(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn any(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("any", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
@@ -105,7 +105,7 @@ pub fn any(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// How many elements are not zero.
 #[track_caller]
-pub fn count_nonzero(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn count_nonzero(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("count_nonzero", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
@@ -115,21 +115,21 @@ pub fn count_nonzero(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 }
 
 /// The mean of values along axes, as floats.
-pub(crate) fn mean_of(b: &mut dyn Build, x: Value, axes: &[usize]) -> ir::Result<Value> {
+pub(crate) fn mean_of(b: &mut dyn GraphBuilder, x: Value, axes: &[usize]) -> ir::Result<Value> {
     let x = b.cast(x, float_of(b.ty(x).dtype))?;
     b.mean(x, axes)
 }
 
 /// The mean.
 #[track_caller]
-pub fn mean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn mean(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     over("mean", x, axes.into(), mean_of)
 }
 
 /// The mean with weights of the same shape, or of the size of the one axis.
 #[track_caller]
-pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> Tensor {
+pub fn average(x: &Tensor, axes: impl Into<ReduceAxes>, weights: Option<&Tensor>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into();
     let Some(w) = weights else { return mean(x, axes) };
@@ -152,7 +152,7 @@ pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> 
 
 /// The mean square distance from the mean, over `n − ddof`.
 #[track_caller]
-pub fn var(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+pub fn var(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
     over("var", x, axes.into(), |b, x, axes| {
         let dtype = float_of(b.ty(x).dtype);
@@ -162,7 +162,7 @@ pub fn var(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
 }
 
 /// The variance in the dtype that sums of narrow floats are computed in.
-fn variance(b: &mut dyn Build, x: Value, axes: &[usize], ddof: usize) -> ir::Result<Value> {
+fn variance(b: &mut dyn GraphBuilder, x: Value, axes: &[usize], ddof: usize) -> ir::Result<Value> {
     let ty = b.ty(x);
     let x = b.cast(x, float_of(ty.dtype).accumulator())?;
     let m = b.mean(x, axes)?;
@@ -178,7 +178,7 @@ fn variance(b: &mut dyn Build, x: Value, axes: &[usize], ddof: usize) -> ir::Res
 
 /// The square root of [`var`].
 #[track_caller]
-pub fn std(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+pub fn std(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
     let _here = crate::write::here();
     over("std", x, axes.into(), |b, x, axes| {
         let dtype = float_of(b.ty(x).dtype);
@@ -206,7 +206,7 @@ fn running(kind: ReduceKind, x: &Tensor, axis: Option<isize>) -> Tensor {
 
 /// Running sums along an axis, or of all elements in order.
 #[track_caller]
-pub fn cumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn cumsum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("cumsum", axis) {
         Ok(axis) => axis,
@@ -217,7 +217,7 @@ pub fn cumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// Running products along an axis, or of all elements in order.
 #[track_caller]
-pub fn cumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn cumprod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("cumprod", axis) {
         Ok(axis) => axis,
@@ -228,7 +228,7 @@ pub fn cumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// The array API's [`cumsum`].
 #[track_caller]
-pub fn cumulative_sum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn cumulative_sum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("cumulative_sum", axis) {
         Ok(axis) => axis,
@@ -239,7 +239,7 @@ pub fn cumulative_sum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// The array API's [`cumprod`].
 #[track_caller]
-pub fn cumulative_prod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn cumulative_prod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("cumulative_prod", axis) {
         Ok(axis) => axis,
@@ -262,7 +262,7 @@ fn place(x: &Tensor, axis: Option<isize>, max: bool) -> Tensor {
 
 /// The index of the first largest element along an axis, or among all in order, as i64.
 #[track_caller]
-pub fn argmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn argmax(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("argmax", axis) {
         Ok(axis) => axis,
@@ -273,7 +273,7 @@ pub fn argmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
 
 /// The index of the first smallest element along an axis, or among all in order, as i64.
 #[track_caller]
-pub fn argmin(x: &Tensor, axis: impl Into<Along>) -> Tensor {
+pub fn argmin(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("argmin", axis) {
         Ok(axis) => axis,

@@ -2,7 +2,7 @@
 
 use super::{need_rank, signed};
 use crate::write;
-use crate::{Along, Dims, Operand, Tensor};
+use crate::{ReduceAxes, Dims, Operand, Tensor};
 
 /// The shape.
 pub fn shape(x: &Tensor) -> Vec<usize> {
@@ -35,7 +35,7 @@ pub fn ravel(x: &Tensor) -> Tensor {
 
 /// Axes in another order; reversed if none is given.
 #[track_caller]
-pub fn transpose(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn transpose(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     match axes.into().axes {
         Some(axes) => x.permute(axes),
@@ -45,7 +45,7 @@ pub fn transpose(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// Axes in another order.
 #[track_caller]
-pub fn permute_dims(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn permute_dims(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     transpose(x, axes)
 }
@@ -88,7 +88,7 @@ pub fn moveaxis(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
 
 /// New axes of size 1, at places of the result.
 #[track_caller]
-pub fn expand_dims(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn expand_dims(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into().axes.unwrap_or_default();
     let rank = (x.rank() + axes.len()) as isize;
@@ -99,7 +99,7 @@ pub fn expand_dims(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 
 /// Without axes of size 1: those given, or all.
 #[track_caller]
-pub fn squeeze(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn squeeze(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let rank = x.rank() as isize;
     let mut places: Vec<isize> = match axes.into().axes {
@@ -138,7 +138,7 @@ pub fn broadcast_arrays(xs: &[&Tensor]) -> Vec<Tensor> {
 
 /// Reverses axes, or all.
 #[track_caller]
-pub fn flip(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+pub fn flip(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     x.flip(axes)
 }
@@ -171,7 +171,7 @@ pub fn rot90(x: &Tensor, k: i32, a: isize, b: isize) -> Tensor {
 
 /// Moves elements along an axis, or all in order, the last ones to the front.
 #[track_caller]
-pub fn roll(x: &Tensor, by: isize, axis: impl Into<Along>) -> Tensor {
+pub fn roll(x: &Tensor, by: isize, axis: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::write::here();
     let axis = match write::one_axis("roll", axis) {
         Ok(axis) => axis,
@@ -272,7 +272,7 @@ fn repeated(x: &Tensor, axis: isize, (low, high): (usize, usize), mode: &PadMode
 
 /// A number of all elements along an axis, before and after it.
 fn statistics(x: &Tensor, axis: isize, (low, high): (usize, usize), mode: &PadMode) -> Tensor {
-    let along = super::along(axis).keep();
+    let along = super::axes(axis).keep();
     let one = match mode {
         PadMode::Maximum => super::max(x, along),
         PadMode::Minimum => super::min(x, along),

@@ -19,7 +19,7 @@ pub fn cov(x: &Tensor, ddof: usize) -> Tensor {
 
 /// The covariance of rows in their own dtype; infinite or NaN without degrees of freedom.
 fn covariance(x: &Tensor, ddof: usize) -> Tensor {
-    let d = x - super::mean(x, super::along(1).keep());
+    let d = x - super::mean(x, super::axes(1).keep());
     let n = x.size(1).saturating_sub(ddof) as f64;
     d.matmul(&super::matrix_transpose(&d)) / n
 }

@@ -4,12 +4,12 @@ use super::binary::sign_bit;
 use crate::write::{self, float_of};
 use crate::{DType, Tensor};
 use ir::ops::{Bitcast, StopGradient};
-use ir::{Binary, Build, Compare, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, Unary, Value};
 use std::f64::consts::PI;
 
 /// Records a function of floats; integers become floats first.
 #[track_caller]
-pub(crate) fn real(x: &Tensor, f: impl FnOnce(&mut dyn Build, Value) -> ir::Result<Value>) -> Tensor {
+pub(crate) fn real(x: &Tensor, f: impl FnOnce(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> Tensor {
     write::one(&[x], |b, v| {
         let d = float_of(b.ty(v[0]).dtype);
         let x = b.cast(v[0], d)?;
@@ -192,7 +192,7 @@ pub fn cbrt(x: &Tensor) -> Tensor {
 }
 
 /// The derivatives are those of the power; the value is corrected, and exact where it is representable.
-fn cube_root(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+fn cube_root(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
     let zero = b.full_like(x, 0.0)?;
     let negative = sign_bit(b, x)?;
     let minus = b.neg(x)?;

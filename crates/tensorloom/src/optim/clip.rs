@@ -1,7 +1,7 @@
 //! Clipping.
 
-use super::{Chain, each, stateless};
-use crate::np::{self, along};
+use super::{GradientTransformation, each, stateless};
+use crate::np::{self, axes};
 use crate::write::rounded;
 use crate::{Tensor, Tree, engine};
 
@@ -18,12 +18,12 @@ fn norm(leaves: &[Tensor]) -> Tensor {
 }
 
 /// Moves every element into `−limit..=limit`.
-pub fn clip(limit: f64) -> Chain {
+pub fn clip(limit: f64) -> GradientTransformation {
     each(move |g, _| g.clamp(-limit, limit))
 }
 
 /// Scales all updates so that their common norm is at most `limit`.
-pub fn clip_by_global_norm(limit: f64) -> Chain {
+pub fn clip_by_global_norm(limit: f64) -> GradientTransformation {
     stateless(move |updates, _| {
         let n = norm(&updates);
         let small = np::less(&n, limit);
@@ -33,7 +33,7 @@ pub fn clip_by_global_norm(limit: f64) -> Chain {
 }
 
 /// Scales each update so that the root of its mean square is at most `limit`.
-pub fn clip_by_block_rms(limit: f64) -> Chain {
+pub fn clip_by_block_rms(limit: f64) -> GradientTransformation {
     each(move |g, _| rounded([g], |[g]| &g / np::maximum(&(g.square().mean().sqrt() / limit), 1.0)))
 }
 
@@ -41,7 +41,7 @@ pub fn clip_by_block_rms(limit: f64) -> Chain {
 fn unit_norms(x: &Tensor) -> Tensor {
     let squares = x.square();
     let sum = match x.rank() {
-        0 | 1 => np::sum(&squares, along(()).keep()),
+        0 | 1 => np::sum(&squares, axes(()).keep()),
         n => {
             let axes: Vec<isize> = (0..n.max(2) as isize - 1).collect();
             squares.sum_axes(&axes, true)
@@ -51,7 +51,7 @@ fn unit_norms(x: &Tensor) -> Tensor {
 }
 
 /// Scales updates so that each unit's norm is at most `clipping` times that of its parameters.
-pub fn adaptive_grad_clip(clipping: f64, eps: f64) -> Chain {
+pub fn adaptive_grad_clip(clipping: f64, eps: f64) -> GradientTransformation {
     each(move |g, p| {
         rounded([g, p], |[g, p]| {
             let (gn, pn) = (unit_norms(&g), unit_norms(&p));

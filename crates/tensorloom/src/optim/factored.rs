@@ -1,9 +1,9 @@
 //! Adafactor: second moments of matrices as an outer product.
 
 use super::{
-    Chain, Schedule, Transform, chain, clip_by_block_rms, counter, scale, scale_by_param_block_rms, scale_by_schedule,
+    GradientTransformation, Schedule, Transform, chain, clip_by_block_rms, counter, scale, scale_by_param_block_rms, scale_by_schedule,
 };
-use crate::np::{self, along};
+use crate::np::{self, axes};
 use crate::{DType, Tensor, engine_of};
 
 struct Factored {
@@ -23,8 +23,8 @@ impl Factored {
 }
 
 /// Over the root of a mean square that is kept as rows and columns for tensors with two axes of at least `least`.
-pub fn scale_by_factored_rms(decay: f64, least: usize, eps: f64) -> Chain {
-    Chain::new(Factored { decay, least, eps })
+pub fn scale_by_factored_rms(decay: f64, least: usize, eps: f64) -> GradientTransformation {
+    GradientTransformation::new(Factored { decay, least, eps })
 }
 
 impl Transform for Factored {
@@ -57,7 +57,7 @@ impl Transform for Factored {
                     let row = mix(&s[0], &np::mean(&sq, d0 as isize));
                     let column = mix(&s[1], &np::mean(&sq, d1 as isize));
                     let left = if d1 > d0 { d1 - 1 } else { d1 } as isize;
-                    let rows = (&row / np::mean(&row, along(left).keep())).rsqrt();
+                    let rows = (&row / np::mean(&row, axes(left).keep())).rsqrt();
                     out.push(g * rows.unsqueeze(d0 as isize) * column.rsqrt().unsqueeze(d1 as isize));
                     new.extend([row, column]);
                 }
@@ -73,7 +73,7 @@ impl Transform for Factored {
 }
 
 /// Adafactor: updates are clipped, and scaled by the size of their parameters.
-pub fn adafactor(learning_rate: impl Into<Schedule>) -> Chain {
+pub fn adafactor(learning_rate: impl Into<Schedule>) -> GradientTransformation {
     chain([
         scale_by_factored_rms(0.8, 128, 1e-30),
         clip_by_block_rms(1.0),

@@ -49,7 +49,7 @@ pub trait Transform: Send + Sync {
 }
 
 /// A chain of transforms.
-pub struct Chain {
+pub struct GradientTransformation {
     links: Vec<Box<dyn Transform>>,
 }
 
@@ -61,14 +61,14 @@ pub struct OptState {
 }
 
 /// One transform after another.
-pub fn chain(links: impl IntoIterator<Item = Chain>) -> Chain {
-    Chain { links: links.into_iter().flat_map(|o| o.links).collect() }
+pub fn chain(links: impl IntoIterator<Item = GradientTransformation>) -> GradientTransformation {
+    GradientTransformation { links: links.into_iter().flat_map(|o| o.links).collect() }
 }
 
-impl Chain {
+impl GradientTransformation {
     /// A chain of one transform of your own.
-    pub fn new(transform: impl Transform + 'static) -> Chain {
-        Chain { links: vec![Box::new(transform)] }
+    pub fn new(transform: impl Transform + 'static) -> GradientTransformation {
+        GradientTransformation { links: vec![Box::new(transform)] }
     }
 
     /// The state before the first step.
@@ -160,8 +160,8 @@ struct PerLeaf {
 fn per_leaf(
     start: &[f64],
     step: impl Fn(&Clock, &Tensor, &Tensor, &[Tensor]) -> (Tensor, Vec<Tensor>) + Send + Sync + 'static,
-) -> Chain {
-    Chain::new(PerLeaf { start: start.to_vec(), step: Box::new(step) })
+) -> GradientTransformation {
+    GradientTransformation::new(PerLeaf { start: start.to_vec(), step: Box::new(step) })
 }
 
 impl Transform for PerLeaf {
@@ -187,8 +187,8 @@ impl Transform for PerLeaf {
 /// A transform without state.
 struct Stateless<F>(F);
 
-fn stateless(f: impl Fn(Vec<Tensor>, &[Tensor]) -> Vec<Tensor> + Send + Sync + 'static) -> Chain {
-    Chain::new(Stateless(f))
+fn stateless(f: impl Fn(Vec<Tensor>, &[Tensor]) -> Vec<Tensor> + Send + Sync + 'static) -> GradientTransformation {
+    GradientTransformation::new(Stateless(f))
 }
 
 impl<F: Fn(Vec<Tensor>, &[Tensor]) -> Vec<Tensor> + Send + Sync> Transform for Stateless<F> {
@@ -202,7 +202,7 @@ impl<F: Fn(Vec<Tensor>, &[Tensor]) -> Vec<Tensor> + Send + Sync> Transform for S
 }
 
 /// A transform of each leaf by itself, without state.
-fn each(f: impl Fn(&Tensor, &Tensor) -> Tensor + Send + Sync + 'static) -> Chain {
+fn each(f: impl Fn(&Tensor, &Tensor) -> Tensor + Send + Sync + 'static) -> GradientTransformation {
     stateless(move |updates, params| updates.iter().zip(params).map(|(g, p)| f(g, p)).collect())
 }
 

@@ -1,9 +1,9 @@
 //! Scaling by running moments: Adam and its relatives.
 
-use super::{Chain, Clock, moment, per_leaf};
+use super::{GradientTransformation, Clock, moment, per_leaf};
 use crate::{Tensor, np, write};
 use ir::Values;
-use training::{Adam, Corrections, momentum};
+use training::{Adam, BiasCorrection, momentum};
 
 /// Adam's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,14 +35,14 @@ fn mean(c: &Clock, mu: &Tensor, g: &Tensor, b1: f64, nesterov: bool) -> Tensor {
 }
 
 /// Adam.
-pub fn scale_by_adam(b: Betas) -> Chain {
+pub fn scale_by_adam(b: Betas) -> GradientTransformation {
     let adam = Adam { beta1: b.b1, beta2: b.b2, eps: b.eps, eps_root: b.eps_root };
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let ahead = if b.nesterov { 1.0 } else { 0.0 };
         let corrections = [c.correction(b.b1, 0.0, g), c.correction(b.b2, 0.0, g), c.correction(b.b1, ahead, g)];
         let args = [&s[0], &s[1], g, &corrections[0], &corrections[1], &corrections[2]];
         let mut all = write::many(3, &args, |w, v| {
-            let corrections = Corrections::Divided { c1: v[3], c2: v[4], ahead: b.nesterov.then_some(v[5]) };
+            let corrections = BiasCorrection::Divided { c1: v[3], c2: v[4], ahead: b.nesterov.then_some(v[5]) };
             let found = adam.update(w, [v[0], v[1]], v[2], corrections)?;
             Ok(Values::from_slice(&[found.direction, found.mean, found.square]))
         });
@@ -52,7 +52,7 @@ pub fn scale_by_adam(b: Betas) -> Chain {
 }
 
 /// AMSGrad: Adam whose mean square never falls.
-pub fn scale_by_amsgrad(b: Betas) -> Chain {
+pub fn scale_by_amsgrad(b: Betas) -> GradientTransformation {
     per_leaf(&[0.0, 0.0, 0.0], move |c, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, b.b1), moment(&s[1], &g.square(), b.b2));
         let v = np::maximum(&s[2], &nu / c.correction(b.b2, 0.0, g));
@@ -62,7 +62,7 @@ pub fn scale_by_amsgrad(b: Betas) -> Chain {
 }
 
 /// Adamax: Adam with the largest gradient in place of the mean square.
-pub fn scale_by_adamax(b: Betas) -> Chain {
+pub fn scale_by_adamax(b: Betas) -> GradientTransformation {
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let mu = moment(&s[0], g, b.b1);
         let nu = np::maximum(g.abs() + b.eps, &s[1] * b.b2);
@@ -71,7 +71,7 @@ pub fn scale_by_adamax(b: Betas) -> Chain {
 }
 
 /// AdaBelief: Adam with the spread around the mean.
-pub fn scale_by_belief(b: Betas) -> Chain {
+pub fn scale_by_belief(b: Betas) -> GradientTransformation {
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let mu = moment(&s[0], g, b.b1);
         let nu = moment(&s[1], &(g - &mu).square(), b.b2) + b.eps_root;
@@ -82,7 +82,7 @@ pub fn scale_by_belief(b: Betas) -> Chain {
 }
 
 /// Yogi: Adam whose mean square changes by no more than a gradient's square.
-pub fn scale_by_yogi(b: Betas) -> Chain {
+pub fn scale_by_yogi(b: Betas) -> GradientTransformation {
     per_leaf(&[1e-6, 1e-6], move |c, g, _, s| {
         let (mu, sq) = (moment(&s[0], g, b.b1), g.square());
         let nu = &s[1] - (&s[1] - &sq).sign() * &sq * (1.0 - b.b2);
@@ -92,7 +92,7 @@ pub fn scale_by_yogi(b: Betas) -> Chain {
 }
 
 /// RAdam: Adam that waits until its mean square can be believed.
-pub fn scale_by_radam(b: Betas, threshold: f64) -> Chain {
+pub fn scale_by_radam(b: Betas, threshold: f64) -> GradientTransformation {
     let most = 2.0 / (1.0 - b.b2) - 1.0;
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, b.b1), moment(&s[1], &g.square(), b.b2));
@@ -109,7 +109,7 @@ pub fn scale_by_radam(b: Betas, threshold: f64) -> Chain {
 }
 
 /// Lion: the sign of a mean.
-pub fn scale_by_lion(b1: f64, b2: f64) -> Chain {
+pub fn scale_by_lion(b1: f64, b2: f64) -> GradientTransformation {
     per_leaf(&[0.0], move |_, g, _, s| {
         let lion = write::many(2, &[&s[0], g], |w, v| {
             Ok(Values::from_slice(&momentum::lion(w, v[0], v[1], [b1, b2], false)?))
@@ -119,7 +119,7 @@ pub fn scale_by_lion(b1: f64, b2: f64) -> Chain {
 }
 
 /// RMSProp: over the root of the mean square.
-pub fn scale_by_rms(decay: f64, eps: f64) -> Chain {
+pub fn scale_by_rms(decay: f64, eps: f64) -> GradientTransformation {
     per_leaf(&[0.0], move |_, g, _, s| {
         let nu = moment(&s[0], &g.square(), decay);
         (g * (&nu + eps).rsqrt(), vec![nu])
@@ -127,7 +127,7 @@ pub fn scale_by_rms(decay: f64, eps: f64) -> Chain {
 }
 
 /// RMSProp around the mean: over the standard deviation.
-pub fn scale_by_stddev(decay: f64, eps: f64) -> Chain {
+pub fn scale_by_stddev(decay: f64, eps: f64) -> GradientTransformation {
     per_leaf(&[0.0, 0.0], move |_, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, decay), moment(&s[1], &g.square(), decay));
         (g * (&nu - mu.square() + eps).rsqrt(), vec![mu, nu])
@@ -135,7 +135,7 @@ pub fn scale_by_stddev(decay: f64, eps: f64) -> Chain {
 }
 
 /// Adagrad: over the root of the sum of squares so far.
-pub fn scale_by_rss(start: f64, eps: f64) -> Chain {
+pub fn scale_by_rss(start: f64, eps: f64) -> GradientTransformation {
     per_leaf(&[start], move |_, g, _, s| {
         let sum = &s[0] + g.square();
         let rate = np::where_(&np::greater(&sum, 0.0), (&sum + eps).rsqrt(), 0.0);
@@ -144,7 +144,7 @@ pub fn scale_by_rss(start: f64, eps: f64) -> Chain {
 }
 
 /// Adadelta: in the units of earlier updates.
-pub fn scale_by_adadelta(rho: f64, eps: f64) -> Chain {
+pub fn scale_by_adadelta(rho: f64, eps: f64) -> GradientTransformation {
     per_leaf(&[0.0, 0.0], move |_, g, _, s| {
         let sq = moment(&s[0], &g.square(), rho);
         let u = (&s[1] + eps).sqrt() / (&sq + eps).sqrt() * g;
@@ -154,7 +154,7 @@ pub fn scale_by_adadelta(rho: f64, eps: f64) -> Chain {
 }
 
 /// Adan: Adam with a mean of the gradients' differences.
-pub fn scale_by_adan(b1: f64, b2: f64, b3: f64, eps: f64, eps_root: f64) -> Chain {
+pub fn scale_by_adan(b1: f64, b2: f64, b3: f64, eps: f64, eps_root: f64) -> GradientTransformation {
     per_leaf(&[0.0; 4], move |c, g, _, s| {
         let diff = np::where_(&c.is_first(), 0.0, &(g - &s[3]));
         let (m, v) = (moment(&s[0], g, b1), moment(&s[1], &diff, b2));
@@ -167,7 +167,7 @@ pub fn scale_by_adan(b1: f64, b2: f64, b3: f64, eps: f64, eps_root: f64) -> Chai
 }
 
 /// NovoGrad: gradients over the root of the mean of their squared norm, with momentum.
-pub fn scale_by_novograd(b1: f64, b2: f64, eps: f64, eps_root: f64, weight_decay: f64) -> Chain {
+pub fn scale_by_novograd(b1: f64, b2: f64, eps: f64, eps_root: f64, weight_decay: f64) -> GradientTransformation {
     per_leaf(&[0.0, 0.0], move |c, g, p, s| {
         let first = c.is_first();
         let sq = g.square().sum();

@@ -1,6 +1,6 @@
 //! Muon: momentum made orthogonal.
 
-use super::{Betas, Chain, Schedule, Transform, chain, moment, per_leaf, scale_by_adam, scale_by_learning_rate};
+use super::{Betas, GradientTransformation, Schedule, Transform, chain, moment, per_leaf, scale_by_adam, scale_by_learning_rate};
 use crate::{Tensor, linalg};
 
 /// Coefficients of the quintic iteration, chosen for a steep slope at 0.
@@ -21,7 +21,7 @@ fn orthogonal(x: &Tensor, steps: usize) -> Tensor {
 }
 
 /// Nesterov's momentum of matrices, made orthogonal; others are an error.
-pub fn scale_by_muon(beta: f64) -> Chain {
+pub fn scale_by_muon(beta: f64) -> GradientTransformation {
     per_leaf(&[0.0], move |c, g, _, s| {
         if g.rank() != 2 {
             return (crate::write::invalid("muon", format!("{} is no matrix", g.ty())), s.to_vec());
@@ -34,8 +34,8 @@ pub fn scale_by_muon(beta: f64) -> Chain {
 
 /// Muon for matrices, NAdam for the rest.
 struct Either {
-    matrices: Chain,
-    others: Chain,
+    matrices: GradientTransformation,
+    others: GradientTransformation,
 }
 
 impl Either {
@@ -63,12 +63,12 @@ impl Transform for Either {
 }
 
 /// Muon for matrices, whose updates are as large as `√max(1, rows/columns)`; NAdam for all else.
-pub fn muon(learning_rate: impl Into<Schedule>) -> Chain {
+pub fn muon(learning_rate: impl Into<Schedule>) -> GradientTransformation {
     let sized = super::each(|g, _| match g.rank() {
         2 => g * (g.size(1) as f64 / g.size(0).max(1) as f64).max(1.0).sqrt(),
         _ => g.clone(),
     });
-    let either = Chain::new(Either {
+    let either = GradientTransformation::new(Either {
         matrices: scale_by_muon(0.95),
         others: scale_by_adam(Betas { nesterov: true, ..Betas::default() }),
     });

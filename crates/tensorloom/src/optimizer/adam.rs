@@ -3,7 +3,7 @@
 use super::{Optimizer, Shared, Update};
 use crate::{Result, Tensor, engine_of, write};
 use ir::Values;
-use training::adam::{self, Corrections, descend};
+use training::adam::{self, BiasCorrection, apply_update};
 
 /// Moves a parameter and its moments; `kept` is the factor that decays the parameter first.
 fn update(numbers: adam::Adam, mut u: Update<'_>, grad: &Tensor, kept: Option<f64>) -> Result<()> {
@@ -22,8 +22,8 @@ fn update(numbers: adam::Adam, mut u: Update<'_>, grad: &Tensor, kept: Option<f6
             param = b.mul(param, kept)?;
         }
         let grad = b.cast(x[3], b.ty(param).dtype)?;
-        let found = numbers.update(b, [x[1], x[2]], grad, Corrections::Folded { root2: x[5] })?;
-        let param = descend(b, param, found.direction, 0.0, x[4])?;
+        let found = numbers.update(b, [x[1], x[2]], grad, BiasCorrection::Folded { root2: x[5] })?;
+        let param = apply_update(b, param, found.direction, 0.0, x[4])?;
         Ok(Values::from_slice(&[param, found.mean, found.square]))
     });
     for (old, new) in [u.param, &m, &v].into_iter().zip(&new) {

@@ -57,7 +57,7 @@ pub struct Group {
 
 /// What a parameter has beside itself.
 #[derive(Debug, Default)]
-pub struct Slot {
+pub struct ParamState {
     /// Steps so far.
     steps: u64,
     /// Moments, in an order of the optimiser's own.
@@ -69,7 +69,7 @@ pub struct Slot {
 pub struct State {
     groups: Vec<Group>,
     /// For all parameters of all groups, in order.
-    slots: Vec<Slot>,
+    slots: Vec<ParamState>,
 }
 
 /// What an optimiser keeps, behind a lock: steps are taken through shared references, so that a region can hold one.
@@ -78,7 +78,7 @@ pub struct Shared(Mutex<State>);
 
 impl Shared {
     fn new(params: Vec<Tensor>, lr: f64, weight_decay: f64) -> Shared {
-        let slots = params.iter().map(|_| Slot::default()).collect();
+        let slots = params.iter().map(|_| ParamState::default()).collect();
         Shared(Mutex::new(State { groups: vec![Group { params, lr, weight_decay }], slots }))
     }
 
@@ -171,7 +171,7 @@ pub trait Optimizer {
     /// More parameters, with numbers of their own.
     fn add_group(&self, group: Group) {
         let mut state = self.shared().lock();
-        state.slots.extend(group.params.iter().map(|_| Slot::default()));
+        state.slots.extend(group.params.iter().map(|_| ParamState::default()));
         state.groups.push(group);
     }
 
@@ -210,7 +210,7 @@ pub trait Optimizer {
         let mut state = self.shared().lock();
         let fail = |reason: String| write::error("load_state_dict", reason);
         let params: Vec<Tensor> = state.groups.iter().flat_map(|g| g.params.clone()).collect();
-        let mut slots: Vec<Slot> = params.iter().map(|_| Slot::default()).collect();
+        let mut slots: Vec<ParamState> = params.iter().map(|_| ParamState::default()).collect();
         // Keys are in order, and moments of one parameter are few: `i.0`, `i.1`, .., then `i.step`.
         for (name, value) in saved {
             let (i, part) = name.split_once('.').ok_or_else(|| fail(format!("{name} is no name of a moment")))?;

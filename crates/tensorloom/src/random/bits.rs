@@ -1,7 +1,7 @@
 //! Keys and random bits.
 
 use crate::{DType, Tensor, write};
-use ir::{Binary, Build, Scalar, Type, Value};
+use ir::{Binary, GraphBuilder, Scalar, Type, Value};
 
 /// The key of a seed.
 #[track_caller]
@@ -11,7 +11,7 @@ pub fn key(seed: u64) -> Tensor {
 }
 
 /// The two halves of a key.
-pub(super) fn halves(b: &mut dyn Build, key: Value) -> ir::Result<[Value; 2]> {
+pub(super) fn halves(b: &mut dyn GraphBuilder, key: Value) -> ir::Result<[Value; 2]> {
     let ty = b.ty(key);
     if ty != Type::new(DType::U32, &[2]) {
         return Err(write::misfit("random", &[ty], "a key is u32[2]; map over several with vmap"));
@@ -24,7 +24,7 @@ pub(super) fn halves(b: &mut dyn Build, key: Value) -> ir::Result<[Value; 2]> {
 }
 
 /// One block for each place of a shape: counters are places in row-major order.
-fn blocks(b: &mut dyn Build, key: Value, shape: &[usize]) -> ir::Result<[Value; 2]> {
+fn blocks(b: &mut dyn GraphBuilder, key: Value, shape: &[usize]) -> ir::Result<[Value; 2]> {
     let key = halves(b, key)?;
     let ty = Type::checked(DType::U32, shape).map_err(|p| write::misfit("random", &[], p.to_string()))?;
     if ty.numel() > u32::MAX as usize {
@@ -85,7 +85,7 @@ pub fn bits(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
     write::one(&[key], |b, v| draw(b, v[0], shape, dtype))
 }
 
-pub(super) fn draw(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
+pub(super) fn draw(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let [x, y] = blocks(b, key, shape)?;
     match dtype {
         DType::U64 => {

@@ -51,7 +51,7 @@ pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval:
         let multiplier = rem(half * half % modulus, span);
         let span_v = b.full(&ty, number(span))?;
         let multiplier = b.full(&ty, number(multiplier))?;
-        let rem = |b: &mut dyn ir::Build, x| if span == 0 { Ok(x) } else { b.binary(Binary::Rem, x, span_v) };
+        let rem = |b: &mut dyn ir::GraphBuilder, x| if span == 0 { Ok(x) } else { b.binary(Binary::Rem, x, span_v) };
         let high_part = rem(b, halves[0])?;
         let high_part = b.mul(high_part, multiplier)?;
         let low_part = rem(b, halves[1])?;

@@ -3,7 +3,7 @@
 use super::uniform::{between, sample, uniform_in, unit};
 use crate::{DType, Operand, Tensor, write};
 use ir::ops::Cholesky;
-use ir::{Build, Scalar, Unary, Value};
+use ir::{GraphBuilder, Scalar, Unary, Value};
 use std::f64::consts::SQRT_2;
 
 /// The next number above or below in a dtype.
@@ -21,7 +21,7 @@ fn next(dtype: DType, x: f64, up: bool) -> f64 {
     Scalar::from_bits(dtype, bits).to_f64()
 }
 
-pub(super) fn normal_of(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
+pub(super) fn normal_of(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let u = uniform_in(b, key, shape, dtype, next(dtype, -1.0, true), 1.0)?;
     let x = b.unary(Unary::ErfInv, u)?;
     b.scale(x, SQRT_2)

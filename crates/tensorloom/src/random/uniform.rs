@@ -3,7 +3,7 @@
 use super::bits::{draw, unsigned};
 use crate::{DType, Operand, Tensor, write};
 use ir::ops::{Bitcast, Fma};
-use ir::{Binary, Build, Scalar, Type, Unary, Value};
+use ir::{Binary, GraphBuilder, Scalar, Type, Unary, Value};
 
 /// Bits of the mantissa.
 pub(super) fn mantissa(dtype: DType) -> Option<u32> {
@@ -26,7 +26,7 @@ pub(super) fn tiny(dtype: DType) -> f64 {
 }
 
 /// Floats in `[0, 1)`: a random mantissa under the exponent of 1, less 1.
-pub(super) fn unit(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
+pub(super) fn unit(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let Some(mantissa) = mantissa(dtype) else {
         return Err(write::misfit("uniform", &[Type::scalar(dtype)], "samples are f16, bf16, f32 or f64"));
     };
@@ -46,7 +46,7 @@ pub(super) fn unit(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType)
 }
 
 /// Uniform in `[low, high)` for bounds that broadcast to the shape.
-pub(super) fn between(b: &mut dyn Build, x: Value, low: Value, high: Value) -> ir::Result<Value> {
+pub(super) fn between(b: &mut dyn GraphBuilder, x: Value, low: Value, high: Value) -> ir::Result<Value> {
     let span = b.sub(high, low)?;
     // With one rounding, as XLA's CPU code does it.
     let moved = b.one(Fma.into(), &[x, span, low])?;
@@ -55,7 +55,7 @@ pub(super) fn between(b: &mut dyn Build, x: Value, low: Value, high: Value) -> i
 
 /// Uniform in `[low, high)` for numbers.
 pub(super) fn uniform_in(
-    b: &mut dyn Build,
+    b: &mut dyn GraphBuilder,
     key: Value,
     shape: &[usize],
     dtype: DType,
@@ -74,7 +74,7 @@ pub(super) fn sample<const N: usize>(
     shape: &[usize],
     dtype: DType,
     params: [Operand; N],
-    f: impl FnOnce(&mut dyn Build, Value, [Value; N]) -> ir::Result<Value>,
+    f: impl FnOnce(&mut dyn GraphBuilder, Value, [Value; N]) -> ir::Result<Value>,
 ) -> Tensor {
     let tensors: Vec<Tensor> = params.iter().filter_map(|p| p.tensor().cloned()).collect();
     let args: Vec<&Tensor> = [key].into_iter().chain(&tensors).collect();
@@ -123,7 +123,7 @@ pub fn exponential(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
     sample(key, shape, dtype, [], |b, key, []| exponential_of(b, key, shape, dtype))
 }
 
-pub(super) fn exponential_of(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
+pub(super) fn exponential_of(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let u = unit(b, key, shape, dtype)?;
     let n = b.neg(u)?;
     let l = b.unary(Unary::Log1p, n)?;
@@ -137,7 +137,7 @@ pub fn gumbel(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
     sample(key, shape, dtype, [], |b, key, []| gumbel_of(b, key, shape, dtype))
 }
 
-pub(super) fn gumbel_of(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
+pub(super) fn gumbel_of(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let u = uniform_in(b, key, shape, dtype, tiny(dtype), 1.0)?;
     let l = b.unary(Unary::Log, u)?;
     let n = b.neg(l)?;

@@ -9,17 +9,17 @@ thread_local! {
 }
 
 /// Until it is dropped, axes are looked for in this mesh.
-pub(super) struct Inside(());
+pub(super) struct MeshGuard(());
 
-impl Drop for Inside {
+impl Drop for MeshGuard {
     fn drop(&mut self) {
         MESHES.with_borrow_mut(|all| all.pop());
     }
 }
 
-pub(super) fn enter(mesh: &Mesh) -> Inside {
+pub(super) fn enter(mesh: &Mesh) -> MeshGuard {
     MESHES.with_borrow_mut(|all| all.push(mesh.clone()));
-    Inside(())
+    MeshGuard(())
 }
 
 /// Whether a function over a mesh is being traced.

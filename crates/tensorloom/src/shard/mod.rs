@@ -32,5 +32,5 @@ pub use collective::{
 pub use ir::{Mesh, Spec};
 pub use map::{ShardMap, shard_map};
 pub use pmap::{Pmap, pmap};
-pub use put::{Put, Sharded, Sharding};
+pub use put::{DevicePutTarget, Sharded, Sharding};
 pub use spec::{AxisNames, Specs};

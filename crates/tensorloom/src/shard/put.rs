@@ -25,7 +25,7 @@ impl Sharding {
 }
 
 /// Where [`crate::device_put`] puts a tree: the number of a device, or a [`Sharding`].
-pub trait Put<T> {
+pub trait DevicePutTarget<T> {
     /// What comes of it.
     type Out;
 
@@ -33,7 +33,7 @@ pub trait Put<T> {
     fn put(self, tree: T) -> Self::Out;
 }
 
-impl<T: Tree> Put<T> for usize {
+impl<T: Tree> DevicePutTarget<T> for usize {
     type Out = T;
 
     #[track_caller]
@@ -42,7 +42,7 @@ impl<T: Tree> Put<T> for usize {
     }
 }
 
-impl<T: Tree> Put<T> for &Sharding {
+impl<T: Tree> DevicePutTarget<T> for &Sharding {
     type Out = Sharded<T>;
 
     /// Parts of all tensors, one for each rank; those of a rank lie on the device of its number, counted around.

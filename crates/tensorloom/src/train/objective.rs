@@ -2,13 +2,13 @@
 
 use crate::nn::Module;
 use crate::{DType, Error, Result, Tensor, Tree, Type, trace, write};
-use ir::{Build, Builder, Graph, Value};
+use ir::{GraphBuilder, Builder, Graph, Value};
 use training::step::key_type;
-use training::{Objective, Trained};
+use training::{LossGraph, ParamOptions};
 
 /// What a step needs of a module.
 pub(super) struct Traced {
-    pub(super) objective: Objective,
+    pub(super) objective: LossGraph,
     /// Parameters with their names, in the order of inputs.
     pub(super) params: Vec<(String, Tensor)>,
     /// Tensors that a step changes without a gradient, such as running means.
@@ -157,14 +157,14 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
         Ok(b.finish(&results))
     };
     let buffers: Vec<_> = others.iter().zip(&changes).filter(|(_, c)| **c).map(|(named, _)| named.clone()).collect();
-    let objective = Objective {
+    let objective = LossGraph {
         loss: ordered(&step, true)?,
-        plain: ordered(&plain, false)?,
+        eval_loss: ordered(&plain, false)?,
         batch: k,
-        keyed: true,
-        states: Vec::new(),
+        needs_rng: true,
+        amax_histories: Vec::new(),
         buffers: buffers.len(),
-        trained: params.iter().map(|(_, t)| Trained::new(t.rank() > 1)).collect(),
+        trained: params.iter().map(|(_, t)| ParamOptions::new(t.rank() > 1)).collect(),
         asserts: Vec::new(),
     };
     let batch = leaves.iter().map(|t| t.ty().clone()).collect();

@@ -2,7 +2,7 @@
 
 use crate::{Result, write};
 use std::path::PathBuf;
-use training::{AdamW, Cadence, Schedule};
+use training::{AdamW, Intervals, Schedule};
 
 /// What may be chosen about a run.
 ///
@@ -48,7 +48,7 @@ impl Default for Settings {
             steps: 1000,
             accumulate: 1,
             rate: Schedule::Constant(1e-3),
-            optimizer: AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.01, clip: 1.0 },
+            optimizer: AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.01, max_grad_norm: 1.0 },
             seed: 0,
             log_every: 10,
             eval_every: 100,
@@ -76,7 +76,7 @@ impl Settings {
         if let Some((name, _)) = counts.iter().find(|(_, n)| *n == 0) {
             return fail(format!("`{name}` is 0: give at least 1"));
         }
-        let AdamW { beta1, beta2, eps, decay, clip } = self.optimizer;
+        let AdamW { beta1, beta2, eps, decay, max_grad_norm: clip } = self.optimizer;
         for (name, beta) in [("beta1", beta1), ("beta2", beta2)] {
             if !(0.0..1.0).contains(&beta) {
                 return fail(format!("`optimizer.{name}` is {beta}: give a number from 0 to below 1"));
@@ -98,8 +98,8 @@ impl Settings {
         Ok(())
     }
 
-    pub(super) fn cadence(&self) -> Cadence {
-        Cadence {
+    pub(super) fn cadence(&self) -> Intervals {
+        Intervals {
             steps: self.steps,
             log_every: self.log_every,
             eval_every: self.eval_every,

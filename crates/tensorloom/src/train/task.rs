@@ -3,8 +3,8 @@
 use crate::{Error, Literal, Result, Tree, Type, write};
 use compiler::{Backend, Timing};
 use std::path::{Path, PathBuf};
-use training::saved::{self, Saved};
-use training::{StepResult, Task};
+use training::saved::{self, CheckpointMeta};
+use training::{StepResult, TrainLoop};
 
 /// An error of this crate, which may have come from below.
 pub(super) struct Fault(pub(super) Error);
@@ -55,17 +55,17 @@ pub(super) struct Steps<'a, B> {
     pub(super) held_out: Vec<Vec<Vec<u8>>>,
 }
 
-impl<B: Tree> Task for Steps<'_, B> {
+impl<B: Tree> TrainLoop for Steps<'_, B> {
     type Error = Fault;
 
-    fn step(&mut self, at: &Saved, rate: f64, timed: bool) -> std::result::Result<(StepResult, Vec<Timing>), Fault> {
+    fn step(&mut self, at: &CheckpointMeta, rate: f64, timed: bool) -> std::result::Result<(StepResult, Vec<Timing>), Fault> {
         let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); self.types.len()];
         for i in 0..self.accumulate as u64 {
             let batch = (self.batches)(at.position + i).map_err(Fault)?;
             let parts = bytes_of(&batch, &self.types, at.position + i).map_err(Fault)?;
             inputs.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
         }
-        self.core.give(&inputs, rate, at.step)?;
+        self.core.set_batch(&inputs, rate, at.step)?;
         if timed {
             let (result, _, timings) = self.core.run_timed()?;
             return Ok((result, timings));
@@ -80,7 +80,7 @@ impl<B: Tree> Task for Steps<'_, B> {
         let trained = self.core.inputs()[..self.params.len()].to_vec();
         let mut sum = 0.0;
         for batch in &self.held_out {
-            let loss = self.core.plain_loss(&trained, self.backend, &|buffers| {
+            let loss = self.core.eval_loss(&trained, self.backend, &|buffers| {
                 buffers.iter().zip(batch).try_for_each(|(buffer, bytes)| Ok(buffer.write(0, bytes)?))
             })?;
             sum += f64::from(loss);
@@ -89,11 +89,11 @@ impl<B: Tree> Task for Steps<'_, B> {
     }
 
     fn norms(&mut self) -> std::result::Result<Vec<(String, f32, f32)>, Fault> {
-        let [gradients, weights] = self.core.lengths(self.backend)?;
+        let [gradients, weights] = self.core.norms(self.backend)?;
         Ok(training::norms::by_layer(&self.params, &gradients, &weights))
     }
 
-    fn save(&self, folder: &Path, at: &Saved, keep: usize) -> std::result::Result<PathBuf, Fault> {
+    fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> std::result::Result<PathBuf, Fault> {
         Ok(saved::write(folder, at, &self.core.state(&self.params, &self.buffers)?, keep)?)
     }
 }

@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use training::report::Facts;
-use training::saved::{self, Checkpoint, Saved};
-use training::{Lock, Log, Observer, Run, Silent, files};
+use training::report::RunMetadata;
+use training::saved::{self, Checkpoint, CheckpointMeta};
+use training::{Lock, Log, Observer, Run, NoProgress, files};
 
 /// A module with the loss that it is trained by.
 ///
@@ -64,7 +64,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
     #[track_caller]
     pub fn run(&self, settings: &Settings, batches: impl Fn(u64) -> Result<B>, held_out: &[B]) -> Result<Finished> {
         let _here = write::here();
-        self.run_with(settings, batches, held_out, &mut Silent)
+        self.run_with(settings, batches, held_out, &mut NoProgress)
     }
 
     /// The same with somebody who watches, and may stop it.
@@ -113,7 +113,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
 
         let lasting = settings.lasting();
         let map = lasting.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        let mut at = Saved { data, base, settings: map, ..Saved::default() };
+        let mut at = CheckpointMeta { data, base, settings: map, ..CheckpointMeta::default() };
         let resumed = start.is_some();
         if let Some(checkpoint) = start {
             fits(&checkpoint.saved, &at)?;
@@ -124,7 +124,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let trained: usize = params.iter().map(|(_, t)| t.numel()).sum();
         let rows = types[0].shape.first().copied().unwrap_or(1);
         let program = core.program();
-        let facts = Facts {
+        let facts = RunMetadata {
             model: settings.name.clone(),
             parameters: trained + fixed.iter().chain(buffers.iter().map(|(_, t)| t)).map(Tensor::numel).sum::<usize>(),
             trained,
@@ -160,7 +160,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             held_out,
         };
         let room = 3 * params.iter().map(|(_, t)| t.ty().bytes()).sum::<usize>();
-        run.try_saving(&steps, room, resumed, "make room, or give another folder `out`").map_err(fault)?;
+        run.check_can_save(&steps, room, resumed, "make room, or give another folder `out`").map_err(fault)?;
         run.train(&mut steps, observer).map_err(|Fault(e)| e)?;
         let unsaved = run.save(&steps, observer);
         run.report(&steps, observer);
@@ -198,7 +198,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
                 ))),
             };
         }
-        let (found, faults) = saved::newest(&folder);
+        let (found, faults) = saved::latest(&folder);
         for fault in &faults {
             observer.note(&format!("warning: {}", fault.error()));
         }
@@ -214,7 +214,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
 }
 
 /// Whether a run can go on from a checkpoint.
-fn fits(saved: &Saved, own: &Saved) -> Result<()> {
+fn fits(saved: &CheckpointMeta, own: &CheckpointMeta) -> Result<()> {
     let fail = |reason: String| Err(write::error("Trainer", reason));
     if saved.base != own.base {
         return fail(

@@ -2,7 +2,7 @@
 
 use crate::line::Line;
 use std::cell::Cell;
-use tensorloom::np::{self, Along};
+use tensorloom::np::{self, ReduceAxes};
 use tensorloom::{DType, Operand, Tensor};
 
 /// A line's inputs and parameters, as the functions of `calls.rs` take them.
@@ -76,9 +76,9 @@ impl<'a> Arguments<'a> {
     }
 
     /// Axes, one or several, and with `keep` that they stay.
-    pub(crate) fn along(&self, name: &str) -> Along {
+    pub(crate) fn along(&self, name: &str) -> ReduceAxes {
         let axes = self.line.list(name).or_else(|| self.line.list(if name == "axis" { "axes" } else { "axis" }));
-        let axes = axes.map_or(np::along(()), np::along);
+        let axes = axes.map_or(np::axes(()), np::axes);
         if self.flag("keep") { axes.keep() } else { axes }
     }
 }

@@ -168,11 +168,11 @@ impl Line {
     }
 
     /// `axes` and `keep`.
-    pub(crate) fn along(&self) -> np::Along {
+    pub(crate) fn along(&self) -> np::ReduceAxes {
         let axes = match self.list("axes").as_deref() {
-            None => np::along(()),
-            Some(&[a]) => np::along(a),
-            Some(&[a, b]) => np::along([a, b]),
+            None => np::axes(()),
+            Some(&[a]) => np::axes(a),
+            Some(&[a, b]) => np::axes([a, b]),
             Some(other) => panic!("no axes {other:?}"),
         };
         if self.flag("keep") { axes.keep() } else { axes }

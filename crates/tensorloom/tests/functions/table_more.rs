@@ -3,7 +3,7 @@
 use crate::line::Line;
 use tensorloom::fft::{self, Complex};
 use tensorloom::linalg::{self, Norm};
-use tensorloom::{Tensor, along, nn};
+use tensorloom::{Tensor, axes, nn};
 
 macro_rules! arms {
     ($l:ident $x:ident $m:ident; $($kind:ident: $($name:ident)*;)* => $($rest:tt)*) => {
@@ -119,8 +119,8 @@ pub(crate) fn fft(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
         "ihfft" => parts(fft::ihfft(&x[0], count(l), l.axis()?, scale(l))),
         "rfft2" => parts(fft::rfft2(&x[0], None, scale(l))),
         "irfft2" => vec![fft::irfft2(&spectrum(x), None, scale(l))],
-        "rfftn" => parts(fft::rfftn(&x[0], sizes, axes.clone().map_or(along(()), along), scale(l))),
-        "irfftn" => vec![fft::irfftn(&spectrum(x), sizes, axes.clone().map_or(along(()), along), scale(l))],
+        "rfftn" => parts(fft::rfftn(&x[0], sizes, axes.clone().map_or(axes(()), axes), scale(l))),
+        "irfftn" => vec![fft::irfftn(&spectrum(x), sizes, axes.clone().map_or(axes(()), axes), scale(l))],
         _ => return None,
     })
 }

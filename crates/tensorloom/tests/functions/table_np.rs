@@ -64,7 +64,7 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
         "split_at" => np::split_at(&x[0], &l.sizes("at"), l.axis()?),
         "block" => vec![np::block(&[&[&x[0], &x[1]], &[&x[2], &x[3]]])],
         "apply_along_axis" => vec![np::apply_along_axis(|v: Tensor| &v * v.index(0, 0), l.axis()?, &x[0])],
-        "apply_over_axes" => vec![np::apply_over_axes(|x, a| np::sum(x, np::along(a).keep()), &x[0], &l.list("axes")?)],
+        "apply_over_axes" => vec![np::apply_over_axes(|x, a| np::sum(x, np::axes(a).keep()), &x[0], &l.list("axes")?)],
         "delete" => vec![np::delete(&x[0], &l.list("at")?, l.axis())],
         "fill_diagonal" => vec![np::fill_diagonal(&x[0], l.f("value"))],
         "histogram" => pair(np::histogram(&x[0], l.u("bins"), l.get("range").map(|_| (-1.0, 1.0)))),

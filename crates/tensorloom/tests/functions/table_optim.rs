@@ -1,12 +1,12 @@
 //! How the optimisers are run for a line: four steps, with gradients `0.5 p + (k + 1) g`.
 
 use crate::line::Line;
-use tensorloom::optim::{self, Betas, Chain, Schedule};
+use tensorloom::optim::{self, Betas, GradientTransformation, Schedule};
 use tensorloom::{DType, Tensor, np};
 
 const LR: f64 = 0.1;
 
-fn steps(o: Chain, x: &[Tensor]) -> Vec<Tensor> {
+fn steps(o: GradientTransformation, x: &[Tensor]) -> Vec<Tensor> {
     let (p, g) = x.split_at(x.len() / 2);
     let mut p = p.to_vec();
     let mut state = o.init(&p);
@@ -20,7 +20,7 @@ fn steps(o: Chain, x: &[Tensor]) -> Vec<Tensor> {
 }
 
 /// A transform followed by a small step.
-fn alone(o: Chain, x: &[Tensor]) -> Vec<Tensor> {
+fn alone(o: GradientTransformation, x: &[Tensor]) -> Vec<Tensor> {
     steps(optim::chain([o, optim::scale(-0.05)]), x)
 }
 

@@ -1,8 +1,8 @@
 //! Writing checkpoints, and removing what is not needed any more.
 
-use super::{Checksum, FORMAT, Fault, Part, Saved, checked, list, main_file, open, rank_file};
+use super::{Checksum, FORMAT, Fault, TensorShard, CheckpointMeta, checked, list, main_file, open, rank_file};
 use crate::error::{Error, Result};
-use crate::files::{self, NewFile};
+use crate::files::{self, AtomicFile};
 use crate::named_tensor::NamedTensor;
 use crate::tensor_file;
 use serde_json::{Value as Json, json};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Places as runs of neighbours: [first, count].
-fn described(parts: &[Part]) -> Json {
+fn described(parts: &[TensorShard]) -> Json {
     let runs = |indices: &Vec<usize>| {
         let mut runs: Vec<[usize; 2]> = Vec::new();
         for &i in indices {
@@ -21,7 +21,7 @@ fn described(parts: &[Part]) -> Json {
         }
         runs
     };
-    let one = |part: &Part| {
+    let one = |part: &TensorShard| {
         let places: Vec<_> = part.places.iter().map(runs).collect();
         (part.tensor.name.clone(), json!({ "shape": part.whole, "places": places }))
     };
@@ -29,7 +29,7 @@ fn described(parts: &[Part]) -> Json {
 }
 
 /// Writes what a rank other than 0 has of a checkpoint; gives its checksum.
-pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[Part]) -> Result<String> {
+pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[TensorShard]) -> Result<String> {
     files::make_folder(folder)?;
     let path = rank_file(&main_file(folder, step), rank);
     let state = json!({ "format": FORMAT, "step": step, "rank": rank, "parts": described(parts) }).to_string();
@@ -46,15 +46,15 @@ pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[Part]) -> Re
 }
 
 /// Writes a checkpoint and removes old ones, of which the newest `keep` good ones stay.
-pub fn write(folder: &Path, saved: &Saved, tensors: &[NamedTensor], keep: usize) -> Result<PathBuf> {
+pub fn write(folder: &Path, saved: &CheckpointMeta, tensors: &[NamedTensor], keep: usize) -> Result<PathBuf> {
     write_with(folder, saved, tensors, json!({}), keep)
 }
 
 /// The same of several ranks: `parts` are rank 0's, `ranks` those that have written theirs, with their checksums.
 pub fn write_main(
     folder: &Path,
-    saved: &Saved,
-    parts: &[Part],
+    saved: &CheckpointMeta,
+    parts: &[TensorShard],
     ranks: &BTreeMap<usize, String>,
     keep: usize,
 ) -> Result<PathBuf> {
@@ -63,7 +63,7 @@ pub fn write_main(
     write_with(folder, saved, &tensors, json!({ "parts": described(parts), "ranks": ranks }), keep)
 }
 
-fn write_with(folder: &Path, saved: &Saved, tensors: &[NamedTensor], more: Json, keep: usize) -> Result<PathBuf> {
+fn write_with(folder: &Path, saved: &CheckpointMeta, tensors: &[NamedTensor], more: Json, keep: usize) -> Result<PathBuf> {
     files::make_folder(folder)?;
     let path = main_file(folder, saved.step);
     let mut state = json!({
@@ -133,7 +133,7 @@ pub fn clean(folder: &Path) {
 /// Finds out whether so many bytes could be written to a folder, and leaves nothing there.
 pub fn try_room(folder: &Path, bytes: usize) -> Result<()> {
     files::make_folder(folder)?;
-    let mut file = NewFile::create(&folder.join("room"))?;
+    let mut file = AtomicFile::create(&folder.join("room"))?;
     let block = vec![0; (1 << 20).min(bytes)];
     let mut left = bytes;
     while left > 0 {

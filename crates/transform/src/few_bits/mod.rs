@@ -12,8 +12,8 @@ mod rounding;
 mod state;
 
 use ir::ops::{Call, Composite, Dot, Name, RaggedDot, RaggedMode, Remat, Scan};
-use ir::{Build, Builder, DType, Graph, Node, Op, Result, Type, Value, Values};
-pub use rounding::{Delay, Few, Rounding, Scaling, rounded, rounded_gradient};
+use ir::{GraphBuilder, Builder, DType, Graph, Node, Op, Result, Type, Value, Values};
+pub use rounding::{DelayedScaling, LowPrecision, Rounding, Scaling, rounded, rounded_gradient};
 pub use state::{Stateful, with_state};
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@
 
 use ir::attr::Attr;
 use ir::ops::{Bitcast, Composite, Derivative, Quantize, ReduceKind};
-use ir::{Binary, Build, Builder, Compare, DType, Result, Scalar, Shape, Unary, Value};
+use ir::{Binary, GraphBuilder, Builder, Compare, DType, Result, Scalar, Shape, Unary, Value};
 use std::sync::Arc;
 
 /// A format of few bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Few {
+pub enum LowPrecision {
     /// 4 bits of exponent, 3 of mantissa, up to 448.
     E4M3,
     /// 5 bits of exponent, 2 of mantissa, up to 57344.
@@ -23,44 +23,44 @@ pub enum Few {
     Int4,
 }
 
-impl Few {
+impl LowPrecision {
     /// All of them.
-    pub const ALL: [Few; 5] = [Few::E4M3, Few::E5M2, Few::E2M1, Few::Int8, Few::Int4];
+    pub const ALL: [LowPrecision; 5] = [LowPrecision::E4M3, LowPrecision::E5M2, LowPrecision::E2M1, LowPrecision::Int8, LowPrecision::Int4];
 
     /// Its name in the language.
     pub const fn name(self) -> &'static str {
         match self {
-            Few::E4M3 => "fp8_e4m3",
-            Few::E5M2 => "fp8_e5m2",
-            Few::E2M1 => "fp4_e2m1",
-            Few::Int8 => "int8",
-            Few::Int4 => "int4",
+            LowPrecision::E4M3 => "fp8_e4m3",
+            LowPrecision::E5M2 => "fp8_e5m2",
+            LowPrecision::E2M1 => "fp4_e2m1",
+            LowPrecision::Int8 => "int8",
+            LowPrecision::Int4 => "int4",
         }
     }
 
     /// The format of a name.
-    pub fn named(name: &str) -> Option<Few> {
-        Few::ALL.into_iter().find(|few| few.name() == name)
+    pub fn named(name: &str) -> Option<LowPrecision> {
+        LowPrecision::ALL.into_iter().find(|few| few.name() == name)
     }
 
     /// The largest number before it is scaled.
     pub const fn most(self) -> f64 {
         match self {
-            Few::E4M3 => 448.0,
-            Few::E5M2 => 57344.0,
-            Few::E2M1 => 6.0,
-            Few::Int8 => 127.0,
-            Few::Int4 => 7.0,
+            LowPrecision::E4M3 => 448.0,
+            LowPrecision::E5M2 => 57344.0,
+            LowPrecision::E2M1 => 6.0,
+            LowPrecision::Int8 => 127.0,
+            LowPrecision::Int4 => 7.0,
         }
     }
 
     /// Bits of the mantissa and the smallest exponent of a normal number; none for whole numbers.
     const fn float(self) -> Option<(u32, i32)> {
         match self {
-            Few::E4M3 => Some((3, -6)),
-            Few::E5M2 => Some((2, -14)),
-            Few::E2M1 => Some((1, 0)),
-            Few::Int8 | Few::Int4 => None,
+            LowPrecision::E4M3 => Some((3, -6)),
+            LowPrecision::E5M2 => Some((2, -14)),
+            LowPrecision::E2M1 => Some((1, 0)),
+            LowPrecision::Int8 | LowPrecision::Int4 => None,
         }
     }
 }
@@ -79,7 +79,7 @@ pub enum Scaling {
 
 /// Delayed scaling: a scale for each tensor, by the largest magnitudes of earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delay {
+pub struct DelayedScaling {
     /// How many steps are remembered.
     pub history: usize,
     /// Steps between updates of the scale.
@@ -90,13 +90,13 @@ pub struct Delay {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
     /// The format.
-    pub format: Few,
+    pub format: LowPrecision,
     /// Its scales.
     pub scaling: Scaling,
     /// Headroom: the largest number is so much (as a part of one) below the format's.
     pub margin: f64,
     /// Scales of earlier steps, where a step keeps state.
-    pub delay: Option<Delay>,
+    pub delay: Option<DelayedScaling>,
     /// Up or down by chance, as far as it is to either side, where a step has a key; to nearest otherwise.
     pub stochastic: bool,
     /// Of NVFP4's blocks: whether the largest number of a block becomes 6 or 4, whichever has the smaller error. Between 4 and 6
@@ -106,9 +106,9 @@ pub struct Rounding {
 
 impl Rounding {
     /// To nearest, scaled by the tensor at hand: a scale for each group of 16 in E2M1, one for all elsewhere.
-    pub const fn new(format: Few) -> Rounding {
+    pub const fn new(format: LowPrecision) -> Rounding {
         let scaling = match format {
-            Few::E2M1 => Scaling::Blocks(1, 16),
+            LowPrecision::E2M1 => Scaling::Blocks(1, 16),
             _ => Scaling::Tensor,
         };
         Rounding { format, scaling, margin: 0.0, delay: None, stochastic: false, fitted: false }
@@ -121,13 +121,13 @@ impl Rounding {
 
     /// With the better of two scales for each of NVFP4's blocks; other formats have one.
     pub const fn fitted(self) -> Rounding {
-        Rounding { fitted: matches!(self.format, Few::E2M1), ..self }
+        Rounding { fitted: matches!(self.format, LowPrecision::E2M1), ..self }
     }
 
     /// Whether blocks have a choice of scales.
     fn chooses(&self) -> bool {
         let nvfp4 = matches!(self.scaling, Scaling::Blocks(_, columns) if columns % 32 != 0);
-        self.fitted && nvfp4 && self.format == Few::E2M1 && !self.stochastic && self.delay.is_none()
+        self.fitted && nvfp4 && self.format == LowPrecision::E2M1 && !self.stochastic && self.delay.is_none()
     }
 
     /// In words, as `explain` says it.
@@ -158,7 +158,7 @@ impl Rounding {
         if self.margin != 0.0 {
             params.push(("margin".into(), Attr::Scalar(Scalar::from_f64(DType::F64, self.margin))));
         }
-        if let Some(Delay { history, interval }) = self.delay {
+        if let Some(DelayedScaling { history, interval }) = self.delay {
             params.extend([("history".into(), int(history)), ("interval".into(), int(interval))]);
         }
         if self.stochastic {
@@ -179,9 +179,9 @@ impl Rounding {
             (_, Some(n), Some(k)) => Scaling::Blocks(n, k),
             _ => Scaling::Tensor,
         };
-        let delay = int("history").zip(int("interval")).map(|(history, interval)| Delay { history, interval });
+        let delay = int("history").zip(int("interval")).map(|(history, interval)| DelayedScaling { history, interval });
         let (margin, stochastic) = (c.float("margin").unwrap_or(0.0), c.flag("stochastic"));
-        Some(Rounding { format: Few::named(name)?, scaling, margin, delay, stochastic, fitted: c.flag("fitted") })
+        Some(Rounding { format: LowPrecision::named(name)?, scaling, margin, delay, stochastic, fitted: c.flag("fitted") })
     }
 }
 
@@ -360,7 +360,7 @@ fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Valu
     let size = b.unary(Unary::Abs, wide)?;
     let most = in_blocks(b, ReduceKind::Max, size, how.scaling)?;
     match (how.format, how.scaling) {
-        (Few::E2M1, Scaling::Blocks(_, columns)) if columns % 32 == 0 => {
+        (LowPrecision::E2M1, Scaling::Blocks(_, columns)) if columns % 32 == 0 => {
             // OCP: the exponent of the largest less that of the format's own largest, rounded down.
             let raw = b.one(Bitcast(DType::U32).into(), &[most])?;
             let e = bits(b, Binary::Shr, raw, 23)?;
@@ -370,7 +370,7 @@ fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Valu
             let e = bits(b, Binary::Shl, e, 23)?;
             b.one(Bitcast(DType::F32).into(), &[e])
         }
-        (Few::E2M1, Scaling::Blocks(..)) => {
+        (LowPrecision::E2M1, Scaling::Blocks(..)) => {
             let all = in_blocks(b, ReduceKind::Max, size, Scaling::Tensor)?;
             // Where scales may be 6/4 of what they would be, there is room for that.
             let room = if how.chooses() { 256.0 } else { 448.0 };
@@ -451,10 +451,10 @@ fn bits(b: &mut Builder, op: Binary, x: Value, n: u32) -> Result<Value> {
 }
 
 /// The nearest number of a format, ties to even; beyond its range the largest.
-fn nearest(b: &mut Builder, y: Value, format: Few) -> Result<Value> {
+fn nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Value> {
     let dtype = match format {
-        Few::E4M3 => DType::F8E4M3,
-        Few::E5M2 => DType::F8E5M2,
+        LowPrecision::E4M3 => DType::F8E4M3,
+        LowPrecision::E5M2 => DType::F8E5M2,
         _ => {
             let (size, step) = steps(b, y, format)?;
             let whole = b.unary(Unary::Round, size)?;
@@ -466,7 +466,7 @@ fn nearest(b: &mut Builder, y: Value, format: Few) -> Result<Value> {
 }
 
 /// One of its two neighbours: the farther it is from the one, the more likely the other.
-fn by_chance(b: &mut Builder, y: Value, format: Few, noise: Value) -> Result<Value> {
+fn by_chance(b: &mut Builder, y: Value, format: LowPrecision, noise: Value) -> Result<Value> {
     let (size, step) = steps(b, y, format)?;
     let low = b.unary(Unary::Floor, size)?;
     let rest = b.sub(size, low)?;
@@ -477,7 +477,7 @@ fn by_chance(b: &mut Builder, y: Value, format: Few, noise: Value) -> Result<Val
 }
 
 /// A magnitude in steps of the format's grid where it lies, and that step: a power of two, so the quotient is exact.
-fn steps(b: &mut Builder, y: Value, format: Few) -> Result<(Value, Value)> {
+fn steps(b: &mut Builder, y: Value, format: LowPrecision) -> Result<(Value, Value)> {
     let size = b.unary(Unary::Abs, y)?;
     let most = b.full_like(size, format.most())?;
     let size = b.binary(Binary::Min, size, most)?;
@@ -494,7 +494,7 @@ fn steps(b: &mut Builder, y: Value, format: Few) -> Result<(Value, Value)> {
     Ok((b.div(size, step)?, step))
 }
 
-fn signed(b: &mut Builder, whole: Value, step: Value, y: Value, format: Few) -> Result<Value> {
+fn signed(b: &mut Builder, whole: Value, step: Value, y: Value, format: LowPrecision) -> Result<Value> {
     let size = b.mul(whole, step)?;
     let most = b.full_like(size, format.most())?;
     let size = b.binary(Binary::Min, size, most)?;

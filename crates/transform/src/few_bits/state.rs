@@ -7,7 +7,7 @@
 use super::rounding::{Further, ROUNDED, ROUNDED_GRADIENT, Rounding, cotangent, operand};
 use super::{is_library, subgraphs};
 use ir::ops::{Call, Composite, Remat, Scan};
-use ir::{Binary, Build, Builder, DType, Graph, Node, Op, Result, Type, Value, Values};
+use ir::{Binary, GraphBuilder, Builder, DType, Graph, Node, Op, Result, Type, Value, Values};
 use std::sync::Arc;
 
 /// A graph whose roundings have their state.

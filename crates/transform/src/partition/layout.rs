@@ -4,17 +4,17 @@ use ir::{AxisSet, Mesh, MeshAxis, Spec, Type, Value};
 
 /// How one axis of a tensor is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
+pub struct DimSharding {
     /// Axes of the mesh, by number; none leaves it whole.
     pub axes: Vec<usize>,
     /// Parts that are cut each by itself, as of a weight that holds several side by side; none is one.
     pub segments: Vec<usize>,
 }
 
-impl Cut {
+impl DimSharding {
     /// A cut by axes of a mesh.
-    pub fn by(axes: Vec<usize>) -> Cut {
-        Cut { axes, segments: Vec::new() }
+    pub fn by(axes: Vec<usize>) -> DimSharding {
+        DimSharding { axes, segments: Vec::new() }
     }
 
     /// Whether it leaves its axis whole.
@@ -47,37 +47,37 @@ impl Cut {
 }
 
 /// How a tensor is cut, axis by axis.
-pub type Layout = Vec<Cut>;
+pub type PartitionSpec = Vec<DimSharding>;
 
 /// A layout without cuts.
-pub(super) fn whole(rank: usize) -> Layout {
-    vec![Cut::default(); rank]
+pub(super) fn whole(rank: usize) -> PartitionSpec {
+    vec![DimSharding::default(); rank]
 }
 
 /// The axes that a layout uses.
-pub(super) fn used(layout: &[Cut]) -> AxisSet {
+pub(super) fn used(layout: &[DimSharding]) -> AxisSet {
     layout.iter().fold(AxisSet::default(), |s, c| s.and(c.set()))
 }
 
 /// Whether a cut's axes are free in a set of used ones.
-pub(super) fn is_free(cut: &Cut, used: AxisSet) -> bool {
+pub(super) fn is_free(cut: &DimSharding, used: AxisSet) -> bool {
     cut.set().common(used).is_empty()
 }
 
 /// The layout that a sharding says.
-pub(super) fn of_spec(mesh: &Mesh, spec: &Spec, rank: usize) -> Layout {
+pub(super) fn of_spec(mesh: &Mesh, spec: &Spec, rank: usize) -> PartitionSpec {
     let axis = |name: &String| mesh.axes().iter().position(|a| a.name == *name);
-    (0..rank).map(|d| Cut::by(spec.names(d).iter().filter_map(axis).collect())).collect()
+    (0..rank).map(|d| DimSharding::by(spec.names(d).iter().filter_map(axis).collect())).collect()
 }
 
 /// The sharding that a layout says; segments are forgotten.
-pub(super) fn to_spec(mesh: &Mesh, layout: &[Cut]) -> Spec {
-    let names = |c: &Cut| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect();
+pub(super) fn to_spec(mesh: &Mesh, layout: &[DimSharding]) -> Spec {
+    let names = |c: &DimSharding| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect();
     Spec(layout.iter().map(names).collect()).trimmed()
 }
 
 /// The type of a part.
-pub(super) fn local(mesh: &Mesh, ty: &Type, layout: &[Cut]) -> Type {
+pub(super) fn local(mesh: &Mesh, ty: &Type, layout: &[DimSharding]) -> Type {
     let shape: Vec<usize> = ty.shape.iter().zip(layout).map(|(n, c)| n / c.parts(mesh)).collect();
     ty.with_shape(&shape)
 }
@@ -90,5 +90,5 @@ pub(super) struct Placed {
     /// The type of the whole.
     pub ty: Type,
     /// How it is cut.
-    pub layout: Layout,
+    pub layout: PartitionSpec,
 }

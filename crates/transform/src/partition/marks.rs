@@ -16,9 +16,9 @@
 //! The group `default` is `tp`. What the mesh doesn't have, or sizes don't allow, leaves the value as it lies.
 
 use super::Partitioner;
-use super::layout::{Cut, Placed};
+use super::layout::{DimSharding, Placed};
 use ir::ops::Name;
-use ir::{Build, Result};
+use ir::{GraphBuilder, Result};
 
 /// Whether a name is a mark.
 pub(super) fn is_mark(name: &str) -> bool {
@@ -70,11 +70,11 @@ impl Partitioner<'_> {
         if !by.is_empty() && place.is_none_or(|d| d < rank) {
             for cut in &mut want {
                 if cut.axes.iter().any(|a| by.contains(a)) {
-                    *cut = Cut::by(cut.axes.iter().copied().filter(|a| !by.contains(a)).collect());
+                    *cut = DimSharding::by(cut.axes.iter().copied().filter(|a| !by.contains(a)).collect());
                 }
             }
             if let Some(d) = place {
-                let own = Cut::by(want[d].axes.iter().chain(&by).copied().collect());
+                let own = DimSharding::by(want[d].axes.iter().chain(&by).copied().collect());
                 if want[d].segments.is_empty() && own.fits(self.mesh, x.ty.shape[d]) {
                     want[d] = own;
                 } else {

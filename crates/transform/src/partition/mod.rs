@@ -10,28 +10,28 @@ mod rules;
 mod segments;
 mod travel;
 
-pub use layout::{Cut, Layout};
+pub use layout::{DimSharding, PartitionSpec};
 pub use segments::segments;
 
 use ir::ops::{Broadcast, CollectiveKind, Iota};
-use ir::{Build, Builder, DType, Error, Graph, Mesh, MeshAxis, Op, Result, Scalar, Spec, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Error, Graph, Mesh, MeshAxis, Op, Result, Scalar, Spec, Type, Value};
 use layout::{Placed, local, to_spec, used, whole};
 use std::collections::BTreeMap;
 
 /// How an input is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct Sharding {
     /// How it is used.
-    pub layout: Layout,
+    pub layout: PartitionSpec,
     /// An axis along which it is stored in parts, over axes of the mesh, and gathered where it is used first: the parameters of
     /// fully sharded data parallelism. The gradient comes summed and in parts.
     pub stored: Option<(usize, Vec<MeshAxis>)>,
 }
 
-impl Placement {
+impl Sharding {
     /// As a sharding says.
-    pub fn of(mesh: &Mesh, spec: &Spec, rank: usize) -> Placement {
-        Placement { layout: layout::of_spec(mesh, spec, rank), stored: None }
+    pub fn of(mesh: &Mesh, spec: &Spec, rank: usize) -> Sharding {
+        Sharding { layout: layout::of_spec(mesh, spec, rank), stored: None }
     }
 
     /// The type of what a rank holds.
@@ -70,7 +70,7 @@ pub struct Partitioned {
 }
 
 /// Divides a graph. Outputs are cut as `outs` says where it says so, else as they come.
-pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Placement], outs: &[Option<Spec>]) -> Result<Partitioned> {
+pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Spec>]) -> Result<Partitioned> {
     let types = graph.input_types();
     if ins.len() != types.len() || outs.len() != graph.outputs().len() {
         return Err(Error::Invalid("partition needs a placement for each input and output".into()));
@@ -97,8 +97,8 @@ pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Placement], outs: &[Option<S
             Some(spec) => p.place(x, &layout::of_spec(mesh, spec, x.ty.rank()))?,
             // Segments are nobody's business outside.
             None => {
-                let plain = x.layout.iter().map(|c| if c.segments.is_empty() { c.clone() } else { Cut::default() });
-                p.place(x, &plain.collect::<Layout>())?
+                let plain = x.layout.iter().map(|c| if c.segments.is_empty() { c.clone() } else { DimSharding::default() });
+                p.place(x, &plain.collect::<PartitionSpec>())?
             }
         });
     }
@@ -201,11 +201,11 @@ impl<'m> Partitioner<'m> {
     }
 
     /// The value cut in another way.
-    fn place(&mut self, x: &Placed, want: &[Cut]) -> Result<Placed> {
-        let want: Layout = want
+    fn place(&mut self, x: &Placed, want: &[DimSharding]) -> Result<Placed> {
+        let want: PartitionSpec = want
             .iter()
             .enumerate()
-            .map(|(d, c)| if c.is_whole() || !c.fits(self.mesh, x.ty.shape[d]) { Cut::default() } else { c.clone() })
+            .map(|(d, c)| if c.is_whole() || !c.fits(self.mesh, x.ty.shape[d]) { DimSharding::default() } else { c.clone() })
             .collect();
         if x.layout == want {
             return Ok(x.clone());
@@ -232,7 +232,7 @@ impl<'m> Partitioner<'m> {
     }
 
     /// Whether the cut of one axis is wanted along another, and nothing else of both: parts then change hands at once.
-    fn moves(&self, x: &Placed, from: usize, to: usize, want: &[Cut]) -> bool {
+    fn moves(&self, x: &Placed, from: usize, to: usize, want: &[DimSharding]) -> bool {
         let cut = &x.layout[from];
         let plain = cut.segments.is_empty() && x.layout[to].is_whole() && want[from].is_whole();
         from != to && plain && want[to] == *cut
@@ -269,12 +269,12 @@ impl<'m> Partitioner<'m> {
             value = self.b.concat(&pieces, dim)?;
         }
         let mut layout = x.layout.clone();
-        layout[dim] = Cut::default();
+        layout[dim] = DimSharding::default();
         Ok(Placed { value, ty: x.ty.clone(), layout })
     }
 
     /// A rank's part along an axis that is whole.
-    fn cut(&mut self, x: &Placed, dim: usize, cut: &Cut) -> Result<Placed> {
+    fn cut(&mut self, x: &Placed, dim: usize, cut: &DimSharding) -> Result<Placed> {
         let axes = cut.mesh_axes(self.mesh);
         self.talked = true;
         let own = self.sums.get(&x.value).filter(|(_, over)| *over == axes).cloned();
@@ -297,15 +297,15 @@ impl<'m> Partitioner<'m> {
     }
 
     /// A value made again, in parts.
-    fn make(&mut self, made: &Made, ty: &Type, want: &[Cut]) -> Result<Placed> {
+    fn make(&mut self, made: &Made, ty: &Type, want: &[DimSharding]) -> Result<Placed> {
         let shape = local(self.mesh, ty, want).shape;
         let value = match made {
             Made::Broadcast(op, x) => {
                 let of = |(i, &d): (usize, &usize)| match x.ty.shape[i] == ty.shape[d] {
                     true => want[d].clone(),
-                    false => Cut::default(),
+                    false => DimSharding::default(),
                 };
-                let own: Layout = op.dims.iter().enumerate().map(of).collect();
+                let own: PartitionSpec = op.dims.iter().enumerate().map(of).collect();
                 let x = self.place(x, &own)?;
                 self.b.broadcast(x.value, &shape, &op.dims)?
             }

@@ -7,9 +7,9 @@
 //!   them, and a product of the same groups takes them: nothing is sent between the products of an expert.
 
 use super::Partitioner;
-use super::layout::{Cut, Placed, used};
+use super::layout::{DimSharding, Placed, used};
 use ir::ops::ReduceKind;
-use ir::{Binary, Build, Graph, Semantics, MeshAxis, Op, Result, Type, Unary, Value};
+use ir::{Binary, GraphBuilder, Graph, Semantics, MeshAxis, Op, Result, Type, Unary, Value};
 
 /// A rank's own rows of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl Partitioner<'_> {
             Op::Gather(g) => {
                 let mut axes = g.dims.operand_batch.iter().zip(&g.dims.index_batch);
                 let alike = axes.all(|(&x, &i)| args[0].layout[x] == args[1].layout[i]);
-                match alike && args[1].layout.last().is_some_and(Cut::is_whole) {
+                match alike && args[1].layout.last().is_some_and(DimSharding::is_whole) {
                     true => self.supported_rows(g, support, args[1].value)?,
                     false => None,
                 }
@@ -79,7 +79,7 @@ impl Partitioner<'_> {
 
     fn follow_rows(&mut self, op: &Op, args: &[Placed], outs: &[Placed], types: &[Type]) -> Result<()> {
         let Some(rows) = args.iter().find_map(|x| self.rows.get(&x.value)).cloned() else { return Ok(()) };
-        let over = used(&[Cut::by(rows.axes.clone())]);
+        let over = used(&[DimSharding::by(rows.axes.clone())]);
         let as_it_was = |x: &Placed| x.ty.rank() != outs[0].ty.rank() || used(&x.layout) == used(&outs[0].layout);
         if !row_by_row(op, rows.at, args.iter().map(|x| &x.ty))
             || !args.iter().all(as_it_was)

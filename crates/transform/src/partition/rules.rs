@@ -1,6 +1,6 @@
 //! How cuts go through each op.
 
-use super::layout::{Cut, Layout, Placed, is_free, local, used, whole};
+use super::layout::{DimSharding, PartitionSpec, Placed, is_free, local, used, whole};
 use super::marks;
 use super::partial::Rows;
 use super::{Made, Partitioner};
@@ -8,7 +8,7 @@ use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
     ReduceKind, Remat, Reshape, Scan, Slice,
 };
-use ir::{AxisSet, Build, Graph, Semantics, Op, Result, Shape, Type, Value};
+use ir::{AxisSet, GraphBuilder, Graph, Semantics, Op, Result, Shape, Type, Value};
 use std::sync::Arc;
 
 impl Partitioner<'_> {
@@ -41,7 +41,7 @@ impl Partitioner<'_> {
             Op::PutAlong(t) => self.keeping(op, args, types, |d| d != t.axis),
             Op::ArgReduce(a) => {
                 let mut want = args[0].layout.clone();
-                want[a.axis] = Cut::default();
+                want[a.axis] = DimSharding::default();
                 let x = self.place(&args[0], &want)?;
                 let value = self.b.one(op.clone(), &[x.value])?;
                 want.remove(a.axis);
@@ -63,7 +63,7 @@ impl Partitioner<'_> {
     }
 
     /// The layout on which operands of one shape meet, of the axes that may be cut.
-    fn meeting(&self, args: &[Placed], may: &dyn Fn(usize) -> bool) -> Layout {
+    fn meeting(&self, args: &[Placed], may: &dyn Fn(usize) -> bool) -> PartitionSpec {
         let rank = args.first().map_or(0, |x| x.ty.rank());
         let mut want = whole(rank);
         for x in args.iter().filter(|x| x.ty.rank() == rank) {
@@ -161,7 +161,7 @@ impl Partitioner<'_> {
                     && x.layout[*next].segments.is_empty()
                 {
                     (kept[d], kept[*next]) = (cut.clone(), x.layout[*next].clone());
-                    layout[e] = Cut::by([&cut.axes[..], &x.layout[*next].axes].concat());
+                    layout[e] = DimSharding::by([&cut.axes[..], &x.layout[*next].axes].concat());
                     continue;
                 }
                 let alone = of.len() == 1 && into.len() == 1;
@@ -205,12 +205,12 @@ impl Partitioner<'_> {
                     start[d] /= parts;
                     limit[d] /= parts;
                     let inside = &cut.segments[a..b];
-                    layout[d] = Cut {
+                    layout[d] = DimSharding {
                         axes: cut.axes.clone(),
                         segments: if inside.len() > 1 { inside.to_vec() } else { vec![] },
                     };
                 }
-                _ => kept[d] = Cut::default(),
+                _ => kept[d] = DimSharding::default(),
             }
         }
         let x = self.place(x, &kept)?;
@@ -220,8 +220,8 @@ impl Partitioner<'_> {
 
     fn pad(&mut self, p: &Pad, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
         let untouched = |d: usize| p.low[d] == 0 && p.high[d] == 0 && p.interior[d] == 0;
-        let layout: Layout = (args[0].layout.iter().enumerate())
-            .map(|(d, c)| if untouched(d) { c.clone() } else { Cut::default() })
+        let layout: PartitionSpec = (args[0].layout.iter().enumerate())
+            .map(|(d, c)| if untouched(d) { c.clone() } else { DimSharding::default() })
             .collect();
         let x = self.place(&args[0], &layout)?;
         let value = self.b.one(p.clone().into(), &[x.value, args[1].value])?;
@@ -241,14 +241,14 @@ impl Partitioner<'_> {
         };
         let mut want = x.layout.clone();
         if kind.is_none() {
-            r.axes.iter().for_each(|&d| want[d] = Cut::default());
+            r.axes.iter().for_each(|&d| want[d] = DimSharding::default());
         }
         let x = self.place(x, &want)?;
         let mut value = self.b.reduce(r.kind, x.value, &r.axes)?;
         let over: Vec<usize> = r.axes.iter().flat_map(|&d| want[d].axes.clone()).collect();
         if let (Some(kind), false) = (kind, over.is_empty()) {
             self.talked = true;
-            let axes = Cut::by(over).mesh_axes(self.mesh);
+            let axes = DimSharding::by(over).mesh_axes(self.mesh);
             value = match kind {
                 CollectiveKind::Sum => self.summed(value, &axes)?,
                 kind => self.b.collective(kind, value, &axes)?,
@@ -273,7 +273,7 @@ impl Partitioner<'_> {
             } else if !lb[j].is_whole() && la[i].is_whole() && is_free(&lb[j], of_a) {
                 la[i] = lb[j].clone();
             } else {
-                (la[i], lb[j]) = (Cut::default(), Cut::default());
+                (la[i], lb[j]) = (DimSharding::default(), DimSharding::default());
             }
         }
         let (fa, fb) = (dot.lhs_free(a.ty.rank()), dot.rhs_free(b.ty.rank()));
@@ -281,8 +281,8 @@ impl Partitioner<'_> {
         for (j, i) in fb.iter().flat_map(|j| fa.iter().map(move |i| (*j, *i))) {
             if !is_free(&lb[j], used(&la[i..=i])) {
                 match a.ty.numel() >= b.ty.numel() {
-                    true => lb[j] = Cut::default(),
-                    false => la[i] = Cut::default(),
+                    true => lb[j] = DimSharding::default(),
+                    false => la[i] = DimSharding::default(),
                 }
             }
         }
@@ -290,19 +290,19 @@ impl Partitioner<'_> {
             used(&dot.lhs_batch.iter().chain(&dot.lhs_contract).map(|&i| la[i].clone()).collect::<Vec<_>>());
         fa.iter().for_each(|&i| {
             if !is_free(&la[i], shared) {
-                la[i] = Cut::default()
+                la[i] = DimSharding::default()
             }
         });
         fb.iter().for_each(|&j| {
             if !is_free(&lb[j], shared) {
-                lb[j] = Cut::default()
+                lb[j] = DimSharding::default()
             }
         });
         let (a, b) = (self.place(a, &la)?, self.place(b, &lb)?);
         let mut value = self.b.one(dot.clone().into(), &[a.value, b.value])?;
         let over: Vec<usize> = dot.lhs_contract.iter().flat_map(|&i| a.layout[i].axes.clone()).collect();
         if !over.is_empty() {
-            value = self.summed(value, &Cut::by(over).mesh_axes(self.mesh))?;
+            value = self.summed(value, &DimSharding::by(over).mesh_axes(self.mesh))?;
         }
         let batch = dot.lhs_batch.iter().map(|&i| a.layout[i].clone());
         let layout = batch
@@ -315,7 +315,7 @@ impl Partitioner<'_> {
     /// Groups that ranks share: each has the rows of its own, and zeros for the others, so that the sum has all.
     fn ragged_dot(&mut self, dot: &RaggedDot, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
         let n = dot.batch;
-        let mut wants: Vec<Layout> = args.iter().map(|x| whole(x.ty.rank())).collect();
+        let mut wants: Vec<PartitionSpec> = args.iter().map(|x| whole(x.ty.rank())).collect();
         let mut taken = AxisSet::default();
         for d in 0..n {
             let cut = args.iter().map(|x| x.layout[d].clone()).find(|c| !c.is_whole() && is_free(c, taken));
@@ -324,7 +324,7 @@ impl Partitioner<'_> {
                 wants.iter_mut().for_each(|w| w[d] = cut.clone());
             }
         }
-        let mut take = |cut: &Cut, plain: bool| {
+        let mut take = |cut: &DimSharding, plain: bool| {
             let fits = !cut.is_whole() && is_free(cut, taken) && (!plain || cut.segments.is_empty());
             if fits {
                 taken = taken.and(used(std::slice::from_ref(cut)));
@@ -388,7 +388,7 @@ impl Partitioner<'_> {
         let own = self.b.one(dot.clone().into(), &[a.value, b.value, offsets])?;
         let mut value = own;
         if !over.is_empty() {
-            value = self.summed(own, &Cut::by(over.clone()).mesh_axes(self.mesh))?;
+            value = self.summed(own, &DimSharding::by(over.clone()).mesh_axes(self.mesh))?;
             if by_groups && over == groups.axes {
                 self.rows.insert(value, Rows { own, offsets: args[2].value, axes: over, at: n });
             }
@@ -398,20 +398,20 @@ impl Partitioner<'_> {
     }
 
     /// A cut as one of an axis of `size`, each place of which is a part, and one of what is inside.
-    fn divided(&self, cut: &Cut, size: usize) -> Option<(Cut, Cut)> {
+    fn divided(&self, cut: &DimSharding, size: usize) -> Option<(DimSharding, DimSharding)> {
         let (mut parts, mut at) = (1, 0);
         while parts < size && at < cut.axes.len() {
             parts *= self.mesh.axes()[cut.axes[at]].size;
             at += 1;
         }
         let (outer, inner) = cut.axes.split_at(at);
-        (parts == size && !inner.is_empty()).then(|| (Cut::by(outer.to_vec()), Cut::by(inner.to_vec())))
+        (parts == size && !inner.is_empty()).then(|| (DimSharding::by(outer.to_vec()), DimSharding::by(inner.to_vec())))
     }
 
     fn gather_op(&mut self, g: &Gather, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
         let (x, indices) = (&args[0], &args[1]);
         let mut of_indices = indices.layout.clone();
-        *of_indices.last_mut().expect("indices have a last axis") = Cut::default();
+        *of_indices.last_mut().expect("indices have a last axis") = DimSharding::default();
         let mut of_x = whole(x.ty.rank());
         let mut layout = whole(ty.rank());
         // Axes that go along with each other.
@@ -468,7 +468,7 @@ impl Partitioner<'_> {
     /// A composite stays one if its body needs nobody else and it can be built for the parts; else its body takes its place.
     fn composite(&mut self, c: &Composite, args: Vec<Placed>) -> Result<Vec<Placed>> {
         let values: Vec<Value> = args.iter().map(|x| x.value).collect();
-        if args.iter().all(|x| x.layout.iter().all(Cut::is_whole)) {
+        if args.iter().all(|x| x.layout.iter().all(DimSharding::is_whole)) {
             let types = c.body.output_types();
             return self.on_whole(&c.clone().into(), args, &types);
         }
@@ -502,7 +502,7 @@ impl Partitioner<'_> {
                 continue;
             }
             let mut want = x.layout.clone();
-            want[0] = Cut::default();
+            want[0] = DimSharding::default();
             let x = self.place(x, &want)?;
             operands.push(x.value);
             inputs.push(Placed { ty: x.ty.unbatched(), layout: want[1..].to_vec(), ..x });
@@ -523,9 +523,9 @@ impl Partitioner<'_> {
         let results = self.b.emit(scan.into(), &operands)?;
         let place = |(i, value): (usize, Value)| {
             let inner = &outs[i].layout;
-            let layout: Layout = match i < s.carries {
+            let layout: PartitionSpec = match i < s.carries {
                 true => inner.clone(),
-                false => std::iter::once(Cut::default()).chain(inner.iter().cloned()).collect(),
+                false => std::iter::once(DimSharding::default()).chain(inner.iter().cloned()).collect(),
             };
             Placed { value, ty: types[i].clone(), layout }
         };

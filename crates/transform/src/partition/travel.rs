@@ -6,11 +6,11 @@
 //! The rows that are read are known on all ranks ([`Support`]), and masks stand on both sides of an exchange, so that backward sends as little.
 
 use super::Partitioner;
-use super::layout::{Cut, Placed, used};
+use super::layout::{DimSharding, Placed, used};
 use ir::ops::gather::GatherMode;
 use ir::ops::scatter::{ScatterKind, ScatterMode};
 use ir::ops::{CollectiveKind, Gather, Reduce, ReduceKind};
-use ir::{Build, Compare, DType, MeshAxis, Result, Type, Value};
+use ir::{GraphBuilder, Compare, DType, MeshAxis, Result, Type, Value};
 
 /// Rows that were taken from a value which ranks share by rows.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ fn row_axis(g: &Gather, rank: usize) -> Option<usize> {
 
 impl Partitioner<'_> {
     /// Remembers rows that were taken of a value which is cut by rows.
-    pub(super) fn took(&mut self, g: &Gather, from: &Placed, placed: &[Cut], indices: &Placed, value: Value) {
+    pub(super) fn took(&mut self, g: &Gather, from: &Placed, placed: &[DimSharding], indices: &Placed, value: Value) {
         let rank = from.ty.rank();
         let Some(at) = row_axis(g, rank) else { return };
         let cut = &from.layout[at];
@@ -89,7 +89,7 @@ impl Partitioner<'_> {
 
     /// The rows of a product's left operand that a rank's own groups read, where they were taken of a value that the ranks of these
     /// groups share by rows: they travel here alone.
-    pub(super) fn travelled(&mut self, x: Value, read: Support, groups: &Cut) -> Result<Option<Value>> {
+    pub(super) fn travelled(&mut self, x: Value, read: Support, groups: &DimSharding) -> Result<Option<Value>> {
         let Some(Taken { from, indices, op }) = self.taken.get(&x).cloned() else { return Ok(None) };
         let at = from.ty.rank() - 2;
         if from.layout[at] != *groups {
@@ -175,7 +175,7 @@ impl Partitioner<'_> {
         let (Some(at), true) = (at, self.made.contains_key(&factor.value)) else { return Ok(()) };
         let uncut = |x: &Placed| used(&x.layout).common(over).is_empty();
         let mut all = factor.layout.clone();
-        all[at] = Cut::default();
+        all[at] = DimSharding::default();
         if !uncut(sum) || all != sum.layout || out.layout != factor.layout {
             return Ok(());
         }

@@ -137,10 +137,10 @@ fn check_if_valid(op: Op, inputs: &[Literal]) -> bool {
     if !fits {
         return false;
     }
-    let g = graph(inputs, |b, v| ir::Build::one(b, op.clone(), v));
+    let g = graph(inputs, |b, v| ir::GraphBuilder::one(b, op.clone(), v));
     let finite = run(&g, inputs)[0].scalars().all(|s| s.to_f64().is_finite());
     if finite {
-        check(&format!("{op:?} {types:?}"), inputs, |b, v| ir::Build::one(b, op, v));
+        check(&format!("{op:?} {types:?}"), inputs, |b, v| ir::GraphBuilder::one(b, op, v));
     }
     finite
 }

@@ -2,7 +2,7 @@
 
 use crate::check::{check, close, random, value};
 use ir::ops::{Conv, Windows};
-use ir::{Build, DType, Literal};
+use ir::{GraphBuilder, DType, Literal};
 
 struct Case {
     name: &'static str,

@@ -1,7 +1,7 @@
 //! The random generator as an op.
 
 use crate::check::check;
-use ir::{Binary, Build, Literal};
+use ir::{Binary, GraphBuilder, Literal};
 
 #[test]
 fn it_is_elementwise_in_every_operand() {

@@ -2,7 +2,7 @@
 
 use crate::check::{check, close, random, value};
 use ir::ops::{ReduceKind, Windows};
-use ir::{Build, DType, Literal};
+use ir::{GraphBuilder, DType, Literal};
 
 use ReduceKind::{Max, Min, Prod, Sum};
 

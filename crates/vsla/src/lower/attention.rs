@@ -3,7 +3,7 @@
 use super::Lowering;
 use crate::error::Result;
 use ir::composites::attention::{Attention, attention};
-use ir::{Build, Builder, DType, Literal, Type, Value};
+use ir::{GraphBuilder, Builder, DType, Literal, Type, Value};
 
 impl Lowering {
     /// `q`, `k`, `v`: `[tokens, width]`.

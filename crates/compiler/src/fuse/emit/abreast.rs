@@ -15,7 +15,7 @@ use crate::fuse::generate::Generator;
 use crate::fuse::index::{AtomKind, Lin};
 use crate::fuse::lower::{Group, Lowered, Param, Role, kernel_name};
 use crate::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Stmt, Var};
-use crate::target::Workers;
+use crate::target::CpuSchedule;
 use ir::ops::ReduceKind;
 use ir::{Binary, DType, Scalar, Value};
 
@@ -35,7 +35,7 @@ pub(in crate::fuse) struct Abreast {
 }
 
 /// The lanes of a vector along the rows: those of eight bytes are half as many, as soon as a value is one.
-fn lanes(g: &Generator<'_>, column: usize, w: Workers) -> i64 {
+fn lanes(g: &Generator<'_>, column: usize, w: CpuSchedule) -> i64 {
     let wide = |e: usize| {
         let info = g.exprs.info(e as ExId);
         info.dtype.size() == 8 && info.vars >> column & 1 == 1
@@ -83,7 +83,7 @@ pub(in crate::fuse) fn abreast(
     (row, column): (usize, usize),
     extents: &[i64],
     (levels, results): (u32, usize),
-    w: Workers,
+    w: CpuSchedule,
 ) -> Option<Abreast> {
     let (n, lanes) = (extents[column], lanes(g, column, w));
     let loads = || g.exprs.iter().filter(|e| matches!(e, Ex::Load { .. }));
@@ -101,12 +101,12 @@ pub(in crate::fuse) fn abreast(
     let wasteful = || (0..g.exprs.iter().count()).any(function) || sums();
     let pays = (2..2 * lanes).contains(&n)
         && wasteful()
-        && extents[row] >= w.abreast.0
+        && extents[row] >= w.interleaved_rows.0
         // Each has scratch of its own.
         && loads().count() + results <= MOST
         && forms.iter().all(|l| runs(g, l, (row, column), extents) != Runs::Otherwise)
         && g.exprs.iter().all(|e| !matches!(e, Ex::Load { mask: Some(_), .. }));
-    pays.then(|| Abreast { rows: (w.abreast.1 / n / GRAIN * GRAIN).max(GRAIN), lanes })
+    pays.then(|| Abreast { rows: (w.interleaved_rows.1 / n / GRAIN * GRAIN).max(GRAIN), lanes })
 }
 
 /// An index so many elements further.

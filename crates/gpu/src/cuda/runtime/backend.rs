@@ -1,7 +1,7 @@
 //! `Cuda`: the backend.
 
 use super::blas::Blas;
-use super::collective::Talk;
+use super::collective::CollectiveStep;
 use super::device::Device;
 use super::dnn::Dnn;
 use super::event::{Event, Stopwatch};
@@ -14,12 +14,12 @@ use super::pool::Usage;
 use super::record::{Graph, Todo};
 use super::strided::Text;
 use crate::grid::Limits;
-use crate::library::{self, Means};
+use crate::library::{self, DeviceCaps};
 use compiler::loops::Kernel;
-use compiler::program::{BufferId, Class, KernelArg, Place, Step, Trip};
-use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
+use compiler::program::{BufferId, BufferKind, KernelArg, BufferSlice, Step, TripCount};
+use compiler::target::{RecomputePolicy, KernelLimits, SplitReduction, Products, Schedule};
 use compiler::{
-    Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, Program, Result, Runs, Target,
+    Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, Program, Result, OpPlacement, Target,
     Timing,
 };
 use ir::ops::Composite;
@@ -141,9 +141,9 @@ impl Cuda {
     /// Whether a collective goes from device to device.
     fn talks(&self, op: &Op, args: &[Type]) -> bool {
         let Op::Collective(c) = op else { return false };
-        let place = Place::of(BufferId(0));
+        let place = BufferSlice::of(BufferId(0));
         let arg = args.first().map(|ty| (&place, ty));
-        self.inner.talk.is_some() && Talk::of(c, arg, &place, 0).is_ok_and(|found| found.is_some())
+        self.inner.talk.is_some() && CollectiveStep::of(c, arg, &place, 0).is_ok_and(|found| found.is_some())
     }
 
     fn own<'b>(&self, b: &'b dyn DeviceBuffer) -> Result<&'b CudaBuffer> {
@@ -164,18 +164,18 @@ pub(super) fn target() -> Target {
             results: 24,
             binding: isize::MAX as usize,
             // Each piece is a launch, but masks keep lanes from wide accesses.
-            cuts: 8,
-            piece: 1 << 18,
+            max_space_splits: 8,
+            min_launch_elements: 1 << 18,
             // A row that the threads of a block can share.
             row_scratch: 32 << 10,
         },
-        keep: Keep { costly: 48, cheap: 64, distant: 6 },
+        keep: RecomputePolicy { costly: 48, cheap: 64, distant: 6 },
         // A block is done with fewer before a second launch has begun.
-        partials: Partials {
+        partials: SplitReduction {
             least: 1 << 13,
             few: 1 << 10,
             each: 1 << 13,
-            lone: 0,
+            min_parallel_results: 0,
             blocks: 1 << 11,
             block: (1 << 12, 1 << 17),
             stages: 3,
@@ -190,8 +190,8 @@ pub(super) fn target() -> Target {
 }
 
 /// What library ops may ask for.
-pub(super) fn means() -> Means {
-    Means { limits: Limits::CUDA, products: target().products.dtypes, temporary: 16 << 30 }
+pub(super) fn means() -> DeviceCaps {
+    DeviceCaps { limits: Limits::CUDA, products: target().products.dtypes, temporary: 16 << 30 }
 }
 
 /// The text of each kernel of a program, with its loops and its grid.
@@ -222,7 +222,7 @@ fn collect<'a>(steps: &'a [Step], all: &mut Vec<(&'a Kernel, &'a [KernelArg])>) 
             Step::Kernel { kernel, args, .. } => all.push((kernel, args)),
             Step::Branch { branches, .. } => branches.iter().for_each(|b| collect(b, all)),
             Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip {
                     collect(test, all);
                 }
                 collect(&l.body, all);
@@ -261,7 +261,7 @@ impl Backend for Cuda {
         &self.target
     }
 
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         let op = composite.clone().into();
         if let Some(narrow) = Narrow::of(&op, args) {
             // Before 8.9 there are no such products.
@@ -280,9 +280,9 @@ impl Backend for Cuda {
         Ok(Arc::new(Loaded::new(&self.inner, program)?))
     }
 
-    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+    fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
         let own = load::own(self.inner.device.context.capability, op, args) || self.talks(op, args);
-        if own || library::takes(op, args, &means()) { Runs::Here } else { Runs::Host }
+        if own || library::takes(op, args, &means()) { OpPlacement::Device } else { OpPlacement::HostFallback }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
@@ -318,10 +318,10 @@ impl Loaded {
             .enumerate()
             .map(|(i, b)| {
                 Ok(match &b.class {
-                    Class::Input(n) => own(device, &*bindings.inputs[*n])?.address(),
-                    Class::Output(n) => own(device, &*bindings.outputs[*n])?.address(),
-                    Class::Constant(_) => constants + self.constant_at[i] as u64,
-                    Class::Activation => arena + b.offset as u64,
+                    BufferKind::Input(n) => own(device, &*bindings.inputs[*n])?.address(),
+                    BufferKind::Output(n) => own(device, &*bindings.outputs[*n])?.address(),
+                    BufferKind::Constant(_) => constants + self.constant_at[i] as u64,
+                    BufferKind::Activation => arena + b.offset as u64,
                 })
             })
             .collect()
@@ -330,7 +330,7 @@ impl Loaded {
     fn give(&self, bases: &[u64], arena: u64, steps: &[Ready], timer: Option<&Timer>) -> Result<()> {
         let scratch = arena + self.scratch_at as u64;
         let stream = self.inner.device.stream.0;
-        Run { loaded: self, bases, scratch, stream, timer, follows: Cell::new(false) }
+        Run { loaded: self, bases, scratch, stream, timer, overlap_with_previous: Cell::new(false) }
             .steps(steps, &mut Position::default())
     }
 
@@ -340,7 +340,7 @@ impl Loaded {
         let mut recordings = self.recordings.lock().unwrap_or_else(|e| e.into_inner());
         let mut key: SmallVec<[u64; 33]> = SmallVec::from_slice(&[arena]);
         for (base, b) in bases.iter().zip(&self.program.buffers) {
-            if matches!(b.class, Class::Input(_) | Class::Output(_)) {
+            if matches!(b.class, BufferKind::Input(_) | BufferKind::Output(_)) {
                 key.push(*base);
             }
         }
@@ -354,7 +354,7 @@ impl Loaded {
                 let stream = device.recorder.lock().unwrap_or_else(|e| e.into_inner());
                 let scratch = arena + self.scratch_at as u64;
                 let run =
-                    Run { loaded: self, bases, scratch, stream: stream.0, timer: None, follows: Cell::new(false) };
+                    Run { loaded: self, bases, scratch, stream: stream.0, timer: None, overlap_with_previous: Cell::new(false) };
                 let made =
                     Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
                 drop(stream);
@@ -402,7 +402,7 @@ impl Executable for Loaded {
         self.arena_bytes
     }
 
-    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+    fn run_with_arena(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let device = &self.inner.device;
         device.context.enter()?;
         let at = own(device, arena)?.address();

@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::device;
 use super::execute::{Position, Run};
-use compiler::program::Place;
+use compiler::program::BufferSlice;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use ir::ops::{Collective, CollectiveKind as Kind};
@@ -103,9 +103,9 @@ impl Stream<'_> {
 
 /// A collective step of a program.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Talk {
-    from: Option<Place>,
-    to: Place,
+pub(crate) struct CollectiveStep {
+    from: Option<BufferSlice>,
+    to: BufferSlice,
     what: What,
 }
 
@@ -129,13 +129,13 @@ fn computed(kind: &Kind, dtype: DType) -> Option<DType> {
     }
 }
 
-impl Talk {
+impl CollectiveStep {
     /// What a collective of a program is for a rank; none where the device's library lacks the arithmetic, so that the host takes it.
-    pub(crate) fn of(op: &Collective, arg: Option<(&Place, &Type)>, to: &Place, me: usize) -> Result<Option<Talk>> {
-        let wrong = |e: ir::Problem| Error::Internal(format!("{}: {e}", op.name()));
+    pub(crate) fn of(op: &Collective, arg: Option<(&BufferSlice, &Type)>, to: &BufferSlice, me: usize) -> Result<Option<CollectiveStep>> {
+        let wrong = |e: ir::InferError| Error::Internal(format!("{}: {e}", op.name()));
         let (n, to) = (op.ranks(), to.clone());
         let Some((from, ty)) = arg else {
-            return Ok(Some(Talk { from: None, to, what: What::Number(me as i32) }));
+            return Ok(Some(CollectiveStep { from: None, to, what: What::Number(me as i32) }));
         };
         let out = op.infer(std::slice::from_ref(ty)).map_err(wrong)?.remove(0);
         // Bytes that only travel need no arithmetic.
@@ -177,7 +177,7 @@ impl Talk {
                 What::Others { op: op.clone(), ty: bytes, before: None, behind: None, zeroed }
             }
         };
-        Ok(Some(Talk { from: Some(from.clone()), to, what }))
+        Ok(Some(CollectiveStep { from: Some(from.clone()), to, what }))
     }
 
     /// Whether other ranks take part.
@@ -273,10 +273,10 @@ mod tests {
     #[test]
     fn what_travels_is_bytes_and_what_is_computed_keeps_its_type() {
         let axes = [ir::MeshAxis::new("x", 2)];
-        let place = Place::of(BufferId(0));
+        let place = BufferSlice::of(BufferId(0));
         let of = |kind: Kind, dtype: DType, shape: &[usize]| {
             let (op, ty) = (Collective::new(kind, &axes), Type::new(dtype, shape));
-            Talk::of(&op, Some((&place, &ty)), &place, 1).unwrap().map(|t| t.what)
+            CollectiveStep::of(&op, Some((&place, &ty)), &place, 1).unwrap().map(|t| t.what)
         };
         let inside = |kind: Kind, dtype: DType, shape: &[usize]| match of(kind, dtype, shape) {
             Some(What::Others { op, ty, before, behind, zeroed }) => {
@@ -301,7 +301,7 @@ mod tests {
             of(Kind::Part { dim: 1 }, DType::F32, &[2, 4]),
             Some(What::Part(Pieces { outer: 2, bytes: 8, parts: 2 }, 1))
         );
-        let index = Talk::of(&Collective::new(Kind::Index, &axes), None, &place, 1).unwrap().unwrap();
+        let index = CollectiveStep::of(&Collective::new(Kind::Index, &axes), None, &place, 1).unwrap().unwrap();
         assert!(!index.needs_others() && index.scratch() == 0);
     }
 }

@@ -9,7 +9,7 @@
 use super::context::{Context, Raw};
 use super::open;
 use crate::attention::Call;
-use compiler::program::Place;
+use compiler::program::BufferSlice;
 use compiler::{Error, Result};
 use ir::DType;
 use libloading::Library;
@@ -193,7 +193,7 @@ pub(crate) fn suits(a: &Call) -> bool {
 /// cotangent, log-sum-exp, and the cotangents of queries, keys, values.
 pub(crate) struct ReadyDnn {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) tensors: Vec<Place>,
+    pub(crate) tensors: Vec<BufferSlice>,
 }
 
 /// How an attention is computed.

@@ -2,7 +2,7 @@
 
 use super::context::Raw;
 use super::device::Device;
-use compiler::{Error, Fence, Pending, Result};
+use compiler::{Error, Fence, Completion, Result};
 use cudarc::driver::sys as cu;
 use cudarc::driver::sys::CUresult as Code;
 use std::sync::mpsc::{Sender, channel};
@@ -81,7 +81,7 @@ pub(crate) fn create(context: &super::context::Context, flags: u32) -> Result<Ra
 /// Work up to an event, for those who wait or poll.
 pub(crate) struct Mark(pub(crate) Arc<Event>);
 
-impl Pending for Mark {
+impl Completion for Mark {
     fn is_done(&self) -> bool {
         self.0.is_done()
     }

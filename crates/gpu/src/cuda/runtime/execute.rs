@@ -4,11 +4,11 @@ use super::device;
 use super::dnn::ReadyDnn;
 use super::event::Stopwatch;
 use super::kernels::Function;
-use super::load::{Argument, How, Launch, Loaded, MAX_LEVELS, Packed, Product, Ready, ReadyTrip};
+use super::load::{Argument, MatmulStrategy, Launch, Loaded, MAX_LEVELS, Packed, Product, Ready, ReadyTrip};
 use super::narrow::ReadyNarrow;
 use super::strided::{self, THREADS};
 use crate::cuda::few;
-use compiler::program::{Place, Slot, Step, Trip};
+use compiler::program::{BufferSlice, BufferRef, Step, TripCount};
 use compiler::{Error, Result, Timing};
 use cudarc::driver::sys as cu;
 use rustc_hash::FxHashMap;
@@ -37,7 +37,7 @@ pub(crate) struct Run<'a> {
     pub(crate) timer: Option<&'a Timer>,
     /// Whether what was given to the stream last is a kernel of ours: the next one may come while that one still runs, since each
     /// waits for those before it (`wait_turn` in the prelude).
-    pub(crate) follows: Cell<bool>,
+    pub(crate) overlap_with_previous: Cell<bool>,
 }
 
 /// How often each step ran and for how long, by its address; each launch of a step that has several by its own.
@@ -67,7 +67,7 @@ impl Timer {
         };
         match (step, ready) {
             (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
-                if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+                if let (TripCount::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
                     all(test, own);
                 }
                 all(&l.body, body);
@@ -136,10 +136,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn address(&self, p: &Place, at: &Position) -> u64 {
+    pub(super) fn address(&self, p: &BufferSlice, at: &Position) -> u64 {
         let buffer = match p.slot {
-            Slot::Fixed(b) => b,
-            Slot::Alternating(level, even, odd) => {
+            BufferRef::Fixed(b) => b,
+            BufferRef::DoubleBuffered(level, even, odd) => {
                 if at.done[level].is_multiple_of(2) {
                     even
                 } else {
@@ -152,8 +152,8 @@ impl Run<'_> {
     }
 
     /// Waits for what was given to the stream and reads a few bytes.
-    fn read_back<const N: usize>(&self, p: &Place, at: &Position) -> Result<[u8; N]> {
-        self.follows.set(false);
+    fn read_back<const N: usize>(&self, p: &BufferSlice, at: &Position) -> Result<[u8; N]> {
+        self.overlap_with_previous.set(false);
         let mut bytes = [0; N];
         self.loaded.inner.device.read(self.address(p, at), &mut bytes)?;
         Ok(bytes)
@@ -162,7 +162,7 @@ impl Run<'_> {
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         let context = &self.loaded.inner.device.context;
         if matches!(step, Ready::Host(_) | Ready::Talk(_) | Ready::Copy { .. } | Ready::Zero { .. }) {
-            self.follows.set(false);
+            self.overlap_with_previous.set(false);
         }
         match step {
             Ready::Kernel(launch) => self.launch(launch, at),
@@ -215,7 +215,7 @@ impl Run<'_> {
                 }
                 at.done[*level] = count;
                 if !after.is_empty() {
-                    self.follows.set(false);
+                    self.overlap_with_previous.set(false);
                 }
                 for (from, to, bytes) in after {
                     device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)?;
@@ -229,7 +229,7 @@ impl Run<'_> {
         for (from, to, bytes) in &l.over {
             let (from, to) = (self.address(from, at), self.address(to, at));
             if from != to {
-                self.follows.set(false);
+                self.overlap_with_previous.set(false);
                 device::copy(&self.loaded.inner.device.context, self.stream, from, to, *bytes)?;
             }
         }
@@ -259,7 +259,7 @@ impl Run<'_> {
             values.iter_mut().map(|v| (&raw mut *v).cast::<c_void>()).collect();
         let context = &self.loaded.inner.device.context;
         let mut early = early();
-        let overlaps = self.follows.replace(true) && self.timer.is_none() && context.capability >= (9, 0);
+        let overlaps = self.overlap_with_previous.replace(true) && self.timer.is_none() && context.capability >= (9, 0);
         let config = cu::CUlaunchConfig {
             gridDimX: blocks,
             gridDimY: 1,
@@ -283,26 +283,26 @@ impl Run<'_> {
         let (a, b, c) = (self.address(&p.a, at), self.address(&p.b, at), self.address(&p.c, at));
         let s = &p.shape;
         match &p.how {
-            How::Nothing => Ok(()),
-            How::Zeros(bytes) => {
-                self.follows.set(false);
+            MatmulStrategy::Nothing => Ok(()),
+            MatmulStrategy::Zeros(bytes) => {
+                self.overlap_with_previous.set(false);
                 device::zero(context, self.stream, c, *bytes)
             }
-            How::Few { function, few, steady } => {
+            MatmulStrategy::Few { function, few, read_only: steady } => {
                 let (few_rows, large) = if few.swapped() { (b, a) } else { (a, b) };
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c]);
                 values.extend(few.sizes(s, *steady).map(|n| n as u64));
                 let function = &self.loaded.functions[*function];
                 self.call(function, (few.blocks(s), few::THREADS, 0), &mut values, "product of few rows")
             }
-            How::Own { function } => {
+            MatmulStrategy::Own { function } => {
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[a, b, c]);
                 values.extend([s.batch, s.m, s.n, s.k].map(|n| n as u64));
                 values.extend([s.a, s.b, s.c].into_iter().flatten().map(|n| n as u64));
                 let blocks = strided::blocks(s.batch * s.m * s.n);
                 self.call(&self.loaded.functions[*function], (blocks, THREADS, 0), &mut values, "product")
             }
-            How::Library { plan, mapped, copies } => {
+            MatmulStrategy::Library { plan, mapped, copies } => {
                 let dense = |packed: &Packed| self.scratch + packed.offset as u64;
                 let mut sides = [a, b, c];
                 for (side, copy) in sides.iter_mut().zip(copies).take(2) {
@@ -319,7 +319,7 @@ impl Run<'_> {
                 let Some(blas) = &self.loaded.inner.blas else {
                     return Err(Error::Internal("a product for a library that isn't there".into()));
                 };
-                self.follows.set(false);
+                self.overlap_with_previous.set(false);
                 // SAFETY: the plan was made for these strides and alignments.
                 unsafe { blas.run(plan, first, second, out, self.stream)? };
                 match &copies[2] {
@@ -334,7 +334,7 @@ impl Run<'_> {
         let Some(dnn) = self.loaded.inner.dnn() else {
             return Err(Error::Internal("an attention for a library that isn't there".into()));
         };
-        self.follows.set(false);
+        self.overlap_with_previous.set(false);
         let tensors: SmallVec<[u64; 9]> = a.tensors.iter().map(|p| self.address(p, at)).collect();
         // SAFETY: the plan was made for these types; the scratch has the bytes that it wants.
         unsafe { dnn.run(&a.plan, &tensors, self.scratch, self.stream.cast()) }
@@ -351,7 +351,7 @@ impl Run<'_> {
             let Some(offset) = copy else { continue };
             used[i] = self.scratch + *offset as u64;
             if i < 2 {
-                self.follows.set(false);
+                self.overlap_with_previous.set(false);
                 device::copy(context, self.stream, own[i], used[i], p.bytes[i])?;
             }
         }
@@ -364,7 +364,7 @@ impl Run<'_> {
             self.call(function, (turn.blocks, turn.threads, 0), &mut values, "transpose of codes")?;
             used[side] = to;
         }
-        self.follows.set(false);
+        self.overlap_with_previous.set(false);
         let [of_a, of_b] = [&p.scales[0], &p.scales[1]].map(|place| self.address(place, at));
         // Rows of the result are columns of what cuBLASLt computes: B is its first matrix.
         // SAFETY: the plan was made for these sizes and alignments.

@@ -4,13 +4,13 @@ use super::Inner;
 use super::backend::means;
 use super::blas::{Call, Plan};
 use super::classes::ALIGN;
-use super::collective::Talk;
+use super::collective::CollectiveStep;
 use super::dnn::{self, ReadyDnn};
 use super::gemm::{self, Mapped};
 use super::kernels::Function;
 use super::memory::CudaBuffer;
 use super::narrow::{Narrow, ReadyNarrow, Turn};
-use super::record::Recordings;
+use super::record::CudaGraphCache;
 use super::scatter::Rows;
 use super::strided::{self, Text};
 use crate::cuda::turn::{self, turn};
@@ -20,7 +20,7 @@ use crate::grid::{self, Buf, Limits, Space};
 use crate::host::Host;
 use crate::library;
 use compiler::loops::{self, Kernel, Reg, Stmt};
-use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
+use compiler::program::{BufferKind, MatmulOperand, KernelArg, LoopStep, Matmul, BufferSlice, Program, BufferRef, Step, TripCount};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::{Op, Type};
 use std::sync::{Arc, Mutex};
@@ -40,18 +40,18 @@ pub(crate) enum Ready {
     Narrow(Box<ReadyNarrow>),
     Host(Box<Host>),
     /// With other ranks.
-    Talk(Box<Talk>),
+    Talk(Box<CollectiveStep>),
     Copy {
-        from: Place,
-        to: Place,
+        from: BufferSlice,
+        to: BufferSlice,
         bytes: usize,
     },
     Zero {
-        to: Place,
+        to: BufferSlice,
         bytes: usize,
     },
     Branch {
-        index: Place,
+        index: BufferSlice,
         branches: Vec<Vec<Ready>>,
     },
     Loop {
@@ -59,15 +59,15 @@ pub(crate) enum Ready {
         trip: ReadyTrip,
         reverse: bool,
         body: Vec<Ready>,
-        after: Vec<(Place, Place, usize)>,
+        after: Vec<(BufferSlice, BufferSlice, usize)>,
     },
 }
 
 /// How often a loop runs.
 pub(crate) enum ReadyTrip {
     Exact(usize),
-    Bounded { bound: usize, count: Place },
-    While { test: Vec<Ready>, flag: Place },
+    Bounded { bound: usize, count: BufferSlice },
+    While { test: Vec<Ready>, flag: BufferSlice },
 }
 
 /// A launch of a kernel.
@@ -81,13 +81,13 @@ pub(crate) struct Launch {
     pub(crate) args: Vec<Argument>,
     pub(crate) sizes: Vec<i64>,
     /// Results that must hold what operands hold, with their bytes: they are the same memory, or become equal first.
-    pub(crate) over: Vec<(Place, Place, usize)>,
+    pub(crate) over: Vec<(BufferSlice, BufferSlice, usize)>,
     pub(crate) name: String,
 }
 
 /// A pointer argument of a kernel.
 pub(crate) enum Argument {
-    Place(Place),
+    Place(BufferSlice),
     /// At this offset of the run's scratch.
     Scratch(usize),
 }
@@ -95,14 +95,14 @@ pub(crate) enum Argument {
 /// A matrix product.
 pub(crate) struct Product {
     pub(crate) shape: Matmul,
-    pub(crate) a: Place,
-    pub(crate) b: Place,
-    pub(crate) c: Place,
-    pub(crate) how: How,
+    pub(crate) a: BufferSlice,
+    pub(crate) b: BufferSlice,
+    pub(crate) c: BufferSlice,
+    pub(crate) how: MatmulStrategy,
 }
 
 /// How a product is computed.
-pub(crate) enum How {
+pub(crate) enum MatmulStrategy {
     /// There are no results.
     Nothing,
     /// The sum of nothing, over dense memory of so many bytes.
@@ -114,7 +114,7 @@ pub(crate) enum How {
         function: usize,
         few: Few,
         /// Nobody writes the large matrix while the program runs.
-        steady: bool,
+        read_only: bool,
     },
     /// By a kernel of ours.
     Own { function: usize },
@@ -134,7 +134,7 @@ pub(crate) struct Packed {
 /// A program ready to run.
 pub(crate) struct Loaded {
     /// Before what they refer to, so that they go first.
-    pub(crate) recordings: Mutex<Recordings>,
+    pub(crate) recordings: Mutex<CudaGraphCache>,
     pub(crate) inner: Arc<Inner>,
     pub(crate) program: Program,
     pub(crate) steps: Vec<Ready>,
@@ -170,7 +170,7 @@ impl Loaded {
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
         for (i, b) in program.buffers.iter().enumerate() {
-            if let Class::Constant(l) = &b.class {
+            if let BufferKind::Constant(l) = &b.class {
                 data.resize(at, 0);
                 data.extend_from_slice(l.bytes());
                 constant_at[i] = at;
@@ -262,7 +262,7 @@ pub(crate) struct Grid {
     pub(crate) grid: grid::Kernel,
     pub(crate) text: Text,
     /// Operands, and results that must hold what they hold, with their bytes.
-    pub(crate) over: Vec<(Place, Place, usize)>,
+    pub(crate) over: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
 /// The grid of a kernel step and its text.
@@ -285,10 +285,10 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
 }
 
 /// An operand and a result that are whole buffers of equal types, with their bytes.
-fn whole(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Option<(Place, Place, usize)> {
+fn whole(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Option<(BufferSlice, BufferSlice, usize)> {
     let of = |b: Buf| match args.get(b.0 as usize)? {
         KernelArg::Place(p) => match p.slot {
-            Slot::Fixed(id) if *p == Place::of(id) => Some((p.clone(), &program.buffers[id.0 as usize].ty)),
+            BufferRef::Fixed(id) if *p == BufferSlice::of(id) => Some((p.clone(), &program.buffers[id.0 as usize].ty)),
             _ => None,
         },
         KernelArg::Scratch(_) => None,
@@ -298,20 +298,20 @@ fn whole(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Optio
 }
 
 /// Whether nothing writes a place while its program runs.
-fn steady(program: &Program, p: &Place) -> bool {
+fn steady(program: &Program, p: &BufferSlice) -> bool {
     p.buffers().all(|b| match &program.buffers[b.0 as usize].class {
-        Class::Constant(_) => true,
-        Class::Input(i) => !program.donated.iter().any(|(from, _)| from == i),
+        BufferKind::Constant(_) => true,
+        BufferKind::Input(i) => !program.donated.iter().any(|(from, _)| from == i),
         _ => false,
     })
 }
 
 /// Whether a place is known to hold zeros and nothing else: one step writes its buffer, and writes zeros.
-fn zeros(program: &Program, p: &Place) -> bool {
-    let Slot::Fixed(id) = p.slot else { return false };
+fn zeros(program: &Program, p: &BufferSlice) -> bool {
+    let BufferRef::Fixed(id) = p.slot else { return false };
     match &program.buffers[id.0 as usize].class {
-        Class::Constant(l) => return l.bytes().iter().all(|b| *b == 0),
-        Class::Activation => {}
+        BufferKind::Constant(l) => return l.bytes().iter().all(|b| *b == 0),
+        BufferKind::Activation => {}
         _ => return false,
     }
     let writes = |s: &Step| {
@@ -322,7 +322,7 @@ fn zeros(program: &Program, p: &Place) -> bool {
     let mut writers = program.steps.iter().filter(|s| writes(s));
     match (writers.next(), writers.next()) {
         (Some(Step::Zero { to, bytes }), None) => {
-            *to == Place::of(id) && *bytes == program.buffers[id.0 as usize].ty.bytes()
+            *to == BufferSlice::of(id) && *bytes == program.buffers[id.0 as usize].ty.bytes()
         }
         (Some(Step::Kernel { kernel, args, .. }), None) => {
             let own = |a: &KernelArg| matches!(a, KernelArg::Place(place) if place.buffers().any(|b| b == id));
@@ -363,7 +363,7 @@ impl Loader<'_> {
         Ok(match step {
             Step::Kernel { kernel, args, .. } => Ready::Kernel(self.kernel(kernel, args)?),
             Step::Matmul { shape, a, b, c, epilogue } => {
-                let (Factor::Memory(a), Factor::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
+                let (MatmulOperand::Memory(a), MatmulOperand::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
                         "a product with a prologue or epilogue, which cuda has none of".into(),
                     ));
@@ -388,7 +388,7 @@ impl Loader<'_> {
                     Some(rows) => {
                         self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
                         let functions = rows.texts().map(|text| self.function(text));
-                        let places: Vec<Place> = args.iter().map(|(p, _)| p.clone()).collect();
+                        let places: Vec<BufferSlice> = args.iter().map(|(p, _)| p.clone()).collect();
                         Ready::Kernels(rows.launches(functions, &places, &outs[0].0))
                     }
                     None => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
@@ -403,9 +403,9 @@ impl Loader<'_> {
             Step::Loop(l) => {
                 let LoopStep { level, trip, reverse, body, after } = &**l;
                 let trip = match trip {
-                    Trip::Exact(n) => ReadyTrip::Exact(*n),
-                    Trip::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
-                    Trip::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
+                    TripCount::Exact(n) => ReadyTrip::Exact(*n),
+                    TripCount::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
                 };
                 let body = self.steps(body)?;
                 Ready::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
@@ -414,12 +414,12 @@ impl Loader<'_> {
     }
 
     /// A collective on the device, where it has a way to the others.
-    fn talk(&mut self, op: &Op, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Result<Option<Talk>> {
+    fn talk(&mut self, op: &Op, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Result<Option<CollectiveStep>> {
         let (Op::Collective(op), Some(others)) = (op, &self.inner.talk) else { return Ok(None) };
-        let named = |p: ir::Problem| Error::Backend(format!("{}: {p}", ir::Rules::name(op)));
+        let named = |p: ir::InferError| Error::Backend(format!("{}: {p}", ir::Rules::name(op)));
         others.mesh().set(&op.axes).map_err(named)?;
         let me = others.mesh().index(others.rank(), &op.axes);
-        let Some(talk) = Talk::of(op, args.first().map(|(p, t)| (p, t)), &outs[0].0, me)? else { return Ok(None) };
+        let Some(talk) = CollectiveStep::of(op, args.first().map(|(p, t)| (p, t)), &outs[0].0, me)? else { return Ok(None) };
         if talk.needs_others() {
             others.prepare(&op.axes)?;
         }
@@ -427,7 +427,7 @@ impl Loader<'_> {
         Ok(Some(talk))
     }
 
-    fn routine(&mut self, routine: Routine, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Ready {
+    fn routine(&mut self, routine: Routine, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Ready {
         self.scratch = self.scratch.max(routine.scratch.next_multiple_of(ALIGN));
         let argument = |a: &Arg| match *a {
             Arg::Operand(i) => Argument::Place(args[i].0.clone()),
@@ -448,10 +448,10 @@ impl Loader<'_> {
     }
 
     /// An attention by cuDNN, where that is quicker than the template and has a plan.
-    fn dnn(&mut self, op: &Op, types: &[Type], args: &[(Place, Type)], outs: &[(Place, Type)]) -> Option<ReadyDnn> {
+    fn dnn(&mut self, op: &Op, types: &[Type], args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Option<ReadyDnn> {
         let Op::Composite(c) = op else { return None };
         let asked = Attention::of(c, types).filter(|a| dnn::suits(a))?;
-        let tensors: Vec<Place> = match (asked.backward, args, outs) {
+        let tensors: Vec<BufferSlice> = match (asked.backward, args, outs) {
             (false, [q, k, v, ..], [out, lse]) => [q, k, v, out, lse].map(|(p, _)| p.clone()).to_vec(),
             (true, [q, k, v, out, lse, dout, dlse], [dq, dk, dv]) if zeros(self.program, &dlse.0) => {
                 [q, k, v, out, dout, lse, dq, dk, dv].map(|(p, _)| p.clone()).to_vec()
@@ -466,7 +466,7 @@ impl Loader<'_> {
         Some(ReadyDnn { plan, tensors })
     }
 
-    fn narrow(&mut self, narrow: &Narrow, args: &[(Place, Type)], out: &Place) -> Result<ReadyNarrow> {
+    fn narrow(&mut self, narrow: &Narrow, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<ReadyNarrow> {
         let none = || Error::Internal(format!("cuBLASLt has nothing for {narrow:?}, which was claimed"));
         let blas = self.inner.blas.as_ref().ok_or_else(none)?;
         let places = [&args[0].0, &args[1].0, out];
@@ -488,7 +488,7 @@ impl Loader<'_> {
         }
         self.scratch = self.scratch.max(scratch);
         let plan = blas.plan(&narrow.call())?.ok_or_else(none)?;
-        let [a, b, out] = places.map(Place::clone);
+        let [a, b, out] = places.map(BufferSlice::clone);
         let scales = [args[2].0.clone(), args[3].0.clone()];
         Ok(ReadyNarrow { plan, a, b, scales, out, bytes: narrow.bytes(), copies, turned })
     }
@@ -529,30 +529,30 @@ impl Loader<'_> {
         Ok(Launch { function, blocks, threads, shared: 0, args: arguments, sizes, over, name })
     }
 
-    fn product(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) -> Result<Product> {
+    fn product(&mut self, s: &Matmul, a: &BufferSlice, b: &BufferSlice, c: &BufferSlice) -> Result<Product> {
         let how = self.how(s, a, b, c)?;
         Ok(Product { shape: s.clone(), a: a.clone(), b: b.clone(), c: c.clone(), how })
     }
 
-    fn how(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) -> Result<How> {
+    fn how(&mut self, s: &Matmul, a: &BufferSlice, b: &BufferSlice, c: &BufferSlice) -> Result<MatmulStrategy> {
         let results = s.batch * s.m * s.n;
         if results == 0 {
-            return Ok(How::Nothing);
+            return Ok(MatmulStrategy::Nothing);
         }
         let dense = (s.c[2] == 1 || s.n == 1)
             && (s.c[1] == s.n as isize || s.m == 1)
             && (s.c[0] == (s.m * s.n) as isize || s.batch == 1);
         if s.k == 0 && dense {
-            return Ok(How::Zeros(results * s.out.size()));
+            return Ok(MatmulStrategy::Zeros(results * s.out.size()));
         }
         let align = [a, b].map(|p| aligned(self.program, p, ALIGN));
         if let Some(few) = Few::of(s, align) {
             let (entry, text) = few.text();
             let function = self.function(Text { entry, text });
             let steady = steady(self.program, if few.swapped() { a } else { b });
-            return Ok(How::Few { function, few, steady });
+            return Ok(MatmulStrategy::Few { function, few, read_only: steady });
         }
-        let own = |loader: &mut Self| How::Own { function: loader.function(strided::product(s.dtype, s.out)) };
+        let own = |loader: &mut Self| MatmulStrategy::Own { function: loader.function(strided::product(s.dtype, s.out)) };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };
         let mapped = gemm::map(s);
         let sides = [
@@ -583,7 +583,7 @@ impl Loader<'_> {
         match blas.plan(&call)? {
             Some(plan) => {
                 self.scratch = self.scratch.max(scratch);
-                Ok(How::Library { plan: Box::new(plan), mapped, copies })
+                Ok(MatmulStrategy::Library { plan: Box::new(plan), mapped, copies })
             }
             None => Ok(own(self)),
         }

@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::event::Mark;
 use super::pool::Block;
-use compiler::{DeviceBuffer, Error, Fence, Reading, Result};
+use compiler::{DeviceBuffer, Error, Fence, ReadFuture, Result};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -48,16 +48,16 @@ impl DeviceBuffer for CudaBuffer {
         self.device.read(self.check(offset, to.len())?, to)
     }
 
-    fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
+    fn read_async(&self, offset: usize, bytes: usize) -> Result<ReadFuture> {
         let from = self.check(offset, bytes)?;
         if bytes > LATER {
             let mut all = vec![0; bytes];
             self.device.read(from, &mut all)?;
-            return Ok(Reading::done(all));
+            return Ok(ReadFuture::done(all));
         }
         let arrival = self.device.arrive(from, bytes)?;
         let event = arrival.event().clone();
-        Ok(Reading::after(Fence::of(Arc::new(Mark(event))), move || arrival.into_vec()))
+        Ok(ReadFuture::after(Fence::of(Arc::new(Mark(event))), move || arrival.into_vec()))
     }
 
     fn as_any(&self) -> &dyn Any {

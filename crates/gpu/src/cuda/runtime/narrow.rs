@@ -5,7 +5,7 @@ use super::blas::{Call, Plan};
 use super::gemm::{Gemm, Matrix};
 use crate::cuda::turn::LEAST;
 use compiler::passes::narrow::FP8_DOT;
-use compiler::program::Place;
+use compiler::program::BufferSlice;
 use ir::{DType, Op, Type};
 
 /// `[m, k]` times `[n, k]`, transposed.
@@ -68,10 +68,10 @@ impl Narrow {
 /// Such a product, ready to run.
 pub(crate) struct ReadyNarrow {
     pub(crate) plan: Plan,
-    pub(crate) a: Place,
-    pub(crate) b: Place,
-    pub(crate) scales: [Place; 2],
-    pub(crate) out: Place,
+    pub(crate) a: BufferSlice,
+    pub(crate) b: BufferSlice,
+    pub(crate) scales: [BufferSlice; 2],
+    pub(crate) out: BufferSlice,
     pub(crate) bytes: [usize; 3],
     /// Where in the run's scratch A, B and the result are instead, if they are not aligned.
     pub(crate) copies: [Option<usize>; 3],

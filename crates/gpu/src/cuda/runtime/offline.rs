@@ -104,7 +104,7 @@ impl Backend for Offline {
         &self.target
     }
 
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         claimed(self.capability, &composite.clone().into(), args).is_some()
     }
 

@@ -19,7 +19,7 @@ const MOST: usize = 20_000;
 
 /// What is known of the sets of addresses of a program, the last used first.
 #[derive(Default)]
-pub(crate) struct Recordings {
+pub(crate) struct CudaGraphCache {
     known: VecDeque<(Vec<u64>, State)>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Todo {
     Replay(Arc<Graph>),
 }
 
-impl Recordings {
+impl CudaGraphCache {
     /// What to do with a run over these addresses.
     pub(crate) fn next(&mut self, key: &[u64]) -> Todo {
         let Some(i) = self.known.iter().position(|(k, _)| k == key) else {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_set_of_addresses_is_recorded_when_it_comes_again() {
-        let mut r = Recordings::default();
+        let mut r = CudaGraphCache::default();
         assert_eq!(what(r.next(&[1, 2])), "launch");
         assert_eq!(what(r.next(&[1, 3])), "launch");
         assert_eq!(what(r.next(&[1, 2])), "record");
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_not_used_is_forgotten() {
-        let mut r = Recordings::default();
+        let mut r = CudaGraphCache::default();
         for k in 0..KEPT as u64 + 1 {
             assert_eq!(what(r.next(&[k])), "launch");
         }

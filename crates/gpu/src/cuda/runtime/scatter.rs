@@ -6,7 +6,7 @@
 
 use super::load::{Argument, Launch};
 use super::strided::{Text, conversion, storage};
-use compiler::program::Place;
+use compiler::program::BufferSlice;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};
 use ir::{DType, Op, Type};
@@ -72,9 +72,9 @@ impl Rows {
         [clearing(), self.counting(false), summing(), self.counting(true), self.adding()]
     }
 
-    pub(super) fn launches(&self, functions: [usize; 5], args: &[Place], out: &Place) -> Vec<Launch> {
+    pub(super) fn launches(&self, functions: [usize; 5], args: &[BufferSlice], out: &BufferSlice) -> Vec<Launch> {
         let lists = 4 * self.rows;
-        let place = |p: &Place| Argument::Place(p.clone());
+        let place = |p: &BufferSlice| Argument::Place(p.clone());
         let scratch = |offset: usize| Argument::Scratch(offset);
         let many = |n: usize| n.div_ceil(PLACING as usize).min(1 << 16) as u32;
         let launch = |k: usize, blocks: u32, threads: u32, args: Vec<Argument>, sizes: [usize; 2], name: &str| Launch {

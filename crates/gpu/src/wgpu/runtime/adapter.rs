@@ -1,6 +1,6 @@
 //! Which adapters there are, and what they can do.
 
-use super::units::Squares;
+use super::units::CoopMatrixSize;
 use compiler::{Error, Result};
 use std::task::{Context, Poll, Waker};
 use wgpu::{
@@ -94,7 +94,7 @@ pub(super) fn wants(adapter: &Adapter, strict: bool) -> (Features, Limits) {
 const ON_UNITS: Features = Features::SHADER_F16.union(Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
 /// What matrix units multiply of f16 with sums in f32, on an adapter with these features whose subgroups are all of one size.
-pub(super) fn squares(adapter: &Adapter, features: Features) -> Option<Squares> {
+pub(super) fn squares(adapter: &Adapter, features: Features) -> Option<CoopMatrixSize> {
     let info = adapter.get_info();
     let lanes = info.subgroup_min_size as usize;
     let limits = adapter.limits();
@@ -111,5 +111,5 @@ pub(super) fn squares(adapter: &Adapter, features: Features) -> Option<Squares> 
                 && (p.ab_type, p.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32)
         })
     };
-    [16, 8].into_iter().find(|side| has(*side)).map(|side| Squares { side: side as usize, lanes })
+    [16, 8].into_iter().find(|side| has(*side)).map(|side| CoopMatrixSize { side: side as usize, lanes })
 }

@@ -13,10 +13,10 @@ use super::rows::Rows;
 use super::timer::Timer;
 use super::tuned::{self, Trial, Tuned};
 use crate::grid::Limits;
-use crate::library::{self, Means};
+use crate::library::{self, DeviceCaps};
 use crate::wgpu::target;
-use compiler::program::{Matmul, Program, Step, Trip};
-use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target, Timing};
+use compiler::program::{Matmul, Program, Step, TripCount};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, OpPlacement, Target, Timing};
 use ir::ops::Composite;
 use ir::{Op, Type};
 use std::ops::Range;
@@ -42,9 +42,9 @@ pub(super) struct Inner {
 
 impl Inner {
     /// What library ops may ask for.
-    pub(super) fn means(&self) -> Means {
+    pub(super) fn means(&self) -> DeviceCaps {
         let binding = self.device.binding();
-        Means { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
+        DeviceCaps { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
     }
 }
 
@@ -118,7 +118,7 @@ impl Backend for Wgpu {
         &self.target
     }
 
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         Attention::composite(composite, args, &self.inner.limits).is_some()
     }
 
@@ -130,9 +130,9 @@ impl Backend for Wgpu {
         Ok(Arc::new(Loaded::new(&self.inner, program)?))
     }
 
-    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+    fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
         let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
-        if own || library::takes(op, args, &self.inner.means()) { Runs::Here } else { Runs::Host }
+        if own || library::takes(op, args, &self.inner.means()) { OpPlacement::Device } else { OpPlacement::HostFallback }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
@@ -196,7 +196,7 @@ fn collect(timer: &Timer, number: usize, step: &Step, ready: &Ready, found: &mut
     };
     match (step, ready) {
         (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
-            if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+            if let (TripCount::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
                 all(test, own);
             }
             all(&l.body, body);
@@ -236,7 +236,7 @@ impl Executable for Loaded {
         self.arena_bytes
     }
 
-    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+    fn run_with_arena(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let device = &self.inner.device;
         if arena.bytes() < self.arena_bytes {
             return Err(Error::Bindings(format!(

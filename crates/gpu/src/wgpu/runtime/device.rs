@@ -6,8 +6,8 @@ use super::later::{Signal, Waiting};
 use super::moves;
 use super::pipelines::{Pipeline, Pipelines};
 use super::pool::{Block, Pool, Usage, class};
-use super::units::Squares;
-use compiler::{Error, Fence, Reading, Result};
+use super::units::CoopMatrixSize;
+use compiler::{Error, Fence, ReadFuture, Result};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) use wgpu::Buffer;
@@ -32,7 +32,7 @@ pub(super) struct Device {
     pub(super) info: wgpu::AdapterInfo,
     pub(super) limits: wgpu::Limits,
     pub(super) features: wgpu::Features,
-    squares: Option<Squares>,
+    squares: Option<CoopMatrixSize>,
     pub(super) groups: Groups,
     pub(super) pipelines: Pipelines,
     memory: Pool,
@@ -92,7 +92,7 @@ impl Device {
         info: wgpu::AdapterInfo,
         limits: wgpu::Limits,
         features: wgpu::Features,
-        squares: Option<Squares>,
+        squares: Option<CoopMatrixSize>,
     ) -> Arc<Device> {
         let faults = Arc::new(Faults::default());
         let (errors, losses) = (faults.clone(), faults.clone());
@@ -124,7 +124,7 @@ impl Device {
     }
 
     /// What its matrix units multiply, if it has them.
-    pub(super) fn squares(&self) -> Option<Squares> {
+    pub(super) fn squares(&self) -> Option<CoopMatrixSize> {
         self.squares
     }
 
@@ -281,7 +281,7 @@ impl Device {
     }
 
     /// Copies whole words to a buffer of the host; the range is widened to words.
-    fn arrive(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<Reading> {
+    fn arrive(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<ReadFuture> {
         let start = offset / 4 * 4;
         let padded = (offset + bytes - start).next_multiple_of(4);
         let staged = self.block(&self.staging, padded, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
@@ -300,7 +300,7 @@ impl Device {
         staged.buffer.map_async(wgpu::MapMode::Read, range.clone(), move |r| done.set(r.map_err(|e| e.to_string())));
         let device = self.clone();
         let skip = offset - start;
-        Ok(Reading::after(signal.fence(), move || {
+        Ok(ReadFuture::after(signal.fence(), move || {
             let taken = match staged.buffer.get_mapped_range(range) {
                 Ok(view) => Ok(view[skip..skip + bytes].to_vec()),
                 Err(e) => Err(Error::Backend(format!("reading {bytes} bytes: {e}"))),
@@ -312,9 +312,9 @@ impl Device {
     }
 
     /// Begins a copy to the host.
-    pub(super) fn read_later(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<Reading> {
+    pub(super) fn read_later(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<ReadFuture> {
         if bytes == 0 {
-            return Ok(Reading::done(Vec::new()));
+            return Ok(ReadFuture::done(Vec::new()));
         }
         if bytes <= PIECE {
             return self.arrive(from, offset, bytes);
@@ -328,7 +328,7 @@ impl Device {
             at += n;
         }
         let last = self.fence(self.queue.submit([]));
-        Ok(Reading::after(last, move || {
+        Ok(ReadFuture::after(last, move || {
             let mut all = Vec::with_capacity(bytes);
             for p in pieces {
                 all.extend(p.wait()?);

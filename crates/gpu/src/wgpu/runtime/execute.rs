@@ -9,8 +9,8 @@ use super::launch::Launch;
 use super::load::{Loaded, MAX_LEVELS, Ready, ReadyTrip};
 use super::pool::Block;
 use super::roots::Iteration;
-use compiler::program::Place;
-use compiler::{Reading, Result};
+use compiler::program::BufferSlice;
+use compiler::{ReadFuture, Result};
 use smallvec::SmallVec;
 
 /// Where the loops around a step are.
@@ -34,13 +34,13 @@ impl Iteration for Position {
 
 /// What has arrived: natively by waiting for it.
 #[cfg(not(target_arch = "wasm32"))]
-async fn arrived(reading: Reading) -> Result<Vec<u8>> {
+async fn arrived(reading: ReadFuture) -> Result<Vec<u8>> {
     reading.wait()
 }
 
 /// What has arrived.
 #[cfg(target_arch = "wasm32")]
-async fn arrived(reading: Reading) -> Result<Vec<u8>> {
+async fn arrived(reading: ReadFuture) -> Result<Vec<u8>> {
     reading.await
 }
 
@@ -136,23 +136,23 @@ impl Run<'_> {
     }
 
     /// Submits what was recorded and begins to read.
-    fn read(&mut self, place: &Place, bytes: usize, at: &Position) -> Result<Reading> {
+    fn read(&mut self, place: &BufferSlice, bytes: usize, at: &Position) -> Result<ReadFuture> {
         self.encoder.submit()?;
         let (root, byte) = self.loaded.roots.find(place, at);
         match &self.blocks[root] {
             Some(block) => self.loaded.inner.device.read_later(block, byte, bytes),
-            None => Ok(Reading::done(vec![0; bytes])),
+            None => Ok(ReadFuture::done(vec![0; bytes])),
         }
     }
 
-    async fn number(&mut self, place: &Place, at: &Position) -> Result<i32> {
+    async fn number(&mut self, place: &BufferSlice, at: &Position) -> Result<i32> {
         let reading = self.read(place, 4, at)?;
         let bytes = arrived(reading).await?;
         Ok(i32::from_le_bytes(bytes.try_into().unwrap_or_default()))
     }
 
     /// Writes a result of the host: it has memory of its own, up to whole words.
-    fn write(&mut self, place: &Place, data: &[u8], at: &Position) -> Result<()> {
+    fn write(&mut self, place: &BufferSlice, data: &[u8], at: &Position) -> Result<()> {
         self.encoder.submit()?;
         let (root, byte) = self.loaded.roots.find(place, at);
         let Some(block) = &self.blocks[root] else { return Ok(()) };

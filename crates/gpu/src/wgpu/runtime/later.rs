@@ -4,7 +4,7 @@
 //! await. (In a page callbacks come by themselves, and nobody may wait: `page/later.rs`.)
 
 use super::device::Device;
-use compiler::{Error, Fence, Pending, Result};
+use compiler::{Error, Fence, Completion, Result};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use wgpu::SubmissionIndex;
@@ -54,7 +54,7 @@ impl Signal {
 /// A signal, for those who wait or poll.
 struct Mark(Arc<Signal>);
 
-impl Pending for Mark {
+impl Completion for Mark {
     fn is_done(&self) -> bool {
         if self.0.done().is_some() {
             return true;

@@ -3,7 +3,7 @@
 use super::roots::{ARENA, CONSTANTS, Iteration, Roots};
 use super::split::split;
 use crate::wgpu::Text;
-use compiler::program::{Place, Slot};
+use compiler::program::{BufferSlice, BufferRef};
 use compiler::{Error, Result};
 use smallvec::SmallVec;
 
@@ -48,13 +48,13 @@ pub(super) struct Argument {
 
 #[derive(Clone)]
 pub(super) enum Where {
-    Place(Place),
+    Place(BufferSlice),
     /// So many bytes from this byte of the arena on.
     Scratch(usize, usize),
 }
 
 impl Argument {
-    pub(super) fn place(p: &Place, size: usize) -> Argument {
+    pub(super) fn place(p: &BufferSlice, size: usize) -> Argument {
         Argument { place: Where::Place(p.clone()), size }
     }
 
@@ -97,7 +97,7 @@ impl Iteration for Parity<'_> {
 
 /// What a kernel may bind.
 #[derive(Clone, Copy)]
-pub(super) struct Reach {
+pub(super) struct BindingLimits {
     /// Bytes of a binding at most.
     pub(super) binding: usize,
     /// Bindings at most.
@@ -112,7 +112,7 @@ impl Launch {
     /// A dispatch of a kernel whose text follows from where its memory is; `pipeline` gives a text its number.
     pub(super) fn new(
         roots: &Roots,
-        reach: Reach,
+        reach: BindingLimits,
         args: Vec<Argument>,
         params: Vec<u32>,
         grid: [u32; 3],
@@ -121,7 +121,7 @@ impl Launch {
     ) -> Result<Launch> {
         let mut levels: SmallVec<[usize; 2]> = SmallVec::new();
         for a in &args {
-            if let Where::Place(Place { slot: Slot::Alternating(level, ..), .. }) = &a.place
+            if let Where::Place(BufferSlice { slot: BufferRef::DoubleBuffered(level, ..), .. }) = &a.place
                 && !levels.contains(level)
             {
                 levels.push(*level);
@@ -200,7 +200,7 @@ impl Window {
 
 /// For each argument the window that it is in: its memory, or a part of an arena or of constants that are larger than a binding may be. A
 /// window that is too large itself is a value that is.
-fn windows(extents: &[(usize, usize, usize)], reach: Reach) -> Vec<Window> {
+fn windows(extents: &[(usize, usize, usize)], reach: BindingLimits) -> Vec<Window> {
     let whole = |e: &(usize, usize, usize)| {
         let bytes = e.2 - e.1;
         Window { root: e.0, start: 0, bytes: (bytes > reach.binding).then(|| bytes.next_multiple_of(4)) }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_arena_that_is_too_large_is_bound_in_parts() {
-        let reach = Reach { binding: 1000, count: 8, whole: false, constants: true };
+        let reach = BindingLimits { binding: 1000, count: 8, whole: false, constants: true };
         let check = |extents: &[(usize, usize, usize)], want: &[(usize, usize)]| {
             let got = windows(extents, reach);
             let got: Vec<(usize, usize)> = got.iter().map(|w| (w.start, w.bytes.unwrap_or(0))).collect();
@@ -266,7 +266,7 @@ mod tests {
         check(&[(0, 0, 700), (0, 512, 1300)], &[(0, 1300), (0, 1300)]);
         check(&[(3, 0, 2400), (4, 0, 8)], &[(0, 2400), (0, 0)]);
         // Constants that are too many together, and an arena that isn't.
-        let got = windows(&[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)], Reach { whole: true, constants: false, ..reach });
+        let got = windows(&[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)], BindingLimits { whole: true, constants: false, ..reach });
         assert_eq!((got[0].start, got[0].bytes, got[1].bytes), (2048, Some(400), None));
         let parts: Vec<Window> =
             (0..3).map(|k| Window { root: 3, start: 0, bytes: Some(2400) }.part(k, 3, 1024)).collect();

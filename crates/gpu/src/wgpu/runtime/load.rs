@@ -2,7 +2,7 @@
 
 use super::attention::Attention;
 use super::backend::Inner;
-use super::launch::{Argument, Launch, Reach};
+use super::launch::{Argument, Launch, BindingLimits};
 use super::memory::WgpuBuffer;
 use super::moves;
 use super::pipelines::Pipeline;
@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::library;
 use crate::wgpu::{Text, print};
 use compiler::loops::Kernel;
-use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
+use compiler::program::{BufferKind, MatmulOperand, KernelArg, LoopStep, Matmul, BufferSlice, Program, Step, TripCount};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::Type;
 use rustc_hash::FxHashMap;
@@ -31,7 +31,7 @@ pub(super) enum Ready {
     Launches(Vec<Launch>),
     Host(Box<Host>),
     Branch {
-        index: Place,
+        index: BufferSlice,
         branches: Vec<Vec<Ready>>,
     },
     Loop {
@@ -46,8 +46,8 @@ pub(super) enum Ready {
 /// How often a loop runs.
 pub(super) enum ReadyTrip {
     Exact(usize),
-    Bounded { bound: usize, count: Place },
-    While { test: Vec<Ready>, flag: Place },
+    Bounded { bound: usize, count: BufferSlice },
+    While { test: Vec<Ready>, flag: BufferSlice },
 }
 
 /// A program ready to run.
@@ -73,7 +73,7 @@ impl Loaded {
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
         for (i, b) in program.buffers.iter().enumerate() {
-            if let Class::Constant(l) = &b.class {
+            if let BufferKind::Constant(l) = &b.class {
                 constant_at[i] = data.len();
                 data.extend_from_slice(l.bytes());
                 data.resize(data.len().next_multiple_of(ALIGN), 0);
@@ -101,7 +101,7 @@ impl Loaded {
         let (texts, scratch) = (loader.texts.all, loader.scratch);
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
         // Even what has no elements has to be bound.
-        let constants = match program.buffers.iter().any(|b| matches!(b.class, Class::Constant(_))) {
+        let constants = match program.buffers.iter().any(|b| matches!(b.class, BufferKind::Constant(_))) {
             false => None,
             true => {
                 let buffer = WgpuBuffer::new(&inner.device, data.len())?;
@@ -109,7 +109,7 @@ impl Loaded {
                 Some(buffer)
             }
         };
-        let activations = program.buffers.iter().any(|b| matches!(b.class, Class::Activation));
+        let activations = program.buffers.iter().any(|b| matches!(b.class, BufferKind::Activation));
         let arena_bytes = (scratch_at + scratch).max(activations as usize);
         Ok(Loaded { inner: inner.clone(), steps, pipelines, roots, constants, arena_bytes, program })
     }
@@ -156,7 +156,7 @@ impl Loader<'_> {
         Ok(match step {
             Step::Kernel { kernel, args, .. } => Ready::Launches(self.kernel(kernel, args)?.into_iter().collect()),
             Step::Matmul { shape, a, b, c, epilogue } => {
-                let (Factor::Memory(a), Factor::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
+                let (MatmulOperand::Memory(a), MatmulOperand::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
                         "a product with a prologue or epilogue, which wgpu has none of".into(),
                     ));
@@ -190,9 +190,9 @@ impl Loader<'_> {
             Step::Loop(l) => {
                 let LoopStep { level, trip, reverse, body, after } = &**l;
                 let trip = match trip {
-                    Trip::Exact(n) => ReadyTrip::Exact(*n),
-                    Trip::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
-                    Trip::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
+                    TripCount::Exact(n) => ReadyTrip::Exact(*n),
+                    TripCount::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
                 };
                 let body = self.steps(body)?;
                 let mut copies = Vec::new();
@@ -215,12 +215,12 @@ impl Loader<'_> {
         let device = &self.inner.device;
         let count = device.limits.max_storage_buffers_per_shader_stage as usize;
         let constants = self.constants <= device.binding();
-        let reach = Reach { binding: device.binding(), count, whole: self.whole, constants };
+        let reach = BindingLimits { binding: device.binding(), count, whole: self.whole, constants };
         let texts = &mut self.texts;
         Launch::new(self.roots, reach, args, params, grid, text, &mut |t| texts.number(t))
     }
 
-    fn copy(&mut self, from: &Place, to: &Place, bytes: usize) -> Result<Vec<Launch>> {
+    fn copy(&mut self, from: &BufferSlice, to: &BufferSlice, bytes: usize) -> Result<Vec<Launch>> {
         if bytes == 0 || from == to {
             return Ok(Vec::new());
         }
@@ -281,16 +281,16 @@ impl Loader<'_> {
         Ok(Some(self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?))
     }
 
-    fn rows(&mut self, rows: &Rows, args: &[(Place, Type)], out: &Place) -> Result<Vec<Launch>> {
+    fn rows(&mut self, rows: &Rows, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<Vec<Launch>> {
         self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
-        let places: Vec<Place> = args.iter().map(|(p, _)| p.clone()).collect();
+        let places: Vec<BufferSlice> = args.iter().map(|(p, _)| p.clone()).collect();
         let parts = rows.parts(&places, out, self.scratch_at);
         parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()
     }
 
-    fn attention(&mut self, a: &Attention, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Result<Vec<Launch>> {
+    fn attention(&mut self, a: &Attention, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Result<Vec<Launch>> {
         self.scratch = self.scratch.max(a.scratch().next_multiple_of(ALIGN));
-        let places = |all: &[(Place, Type)]| all.iter().map(|(p, _)| p.clone()).collect::<Vec<Place>>();
+        let places = |all: &[(BufferSlice, Type)]| all.iter().map(|(p, _)| p.clone()).collect::<Vec<BufferSlice>>();
         let (args, outs) = (places(args), places(outs));
         // One of them that is not is enough to store parts of words.
         let align = if outs.iter().all(|p| aligned(self.program, p, ALIGN).is_multiple_of(4)) { 4 } else { 1 };
@@ -298,7 +298,7 @@ impl Loader<'_> {
         parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()
     }
 
-    fn product(&mut self, shape: &Matmul, places: [&Place; 3]) -> Result<Vec<Launch>> {
+    fn product(&mut self, shape: &Matmul, places: [&BufferSlice; 3]) -> Result<Vec<Launch>> {
         let align = places.map(|p| aligned(self.program, p, ALIGN));
         let way = self.inner.tuned.way(shape);
         let squares = self.inner.device.squares();

@@ -4,7 +4,7 @@ use super::device::Device;
 use super::encode::Encoder;
 use super::moves;
 use super::pool::Block;
-use compiler::{DeviceBuffer, Error, Reading, Result};
+use compiler::{DeviceBuffer, Error, ReadFuture, Result};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -56,11 +56,11 @@ impl DeviceBuffer for WgpuBuffer {
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.read_later(offset, to.len())?.wait()?);
+        to.copy_from_slice(&self.read_async(offset, to.len())?.wait()?);
         Ok(())
     }
 
-    fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
+    fn read_async(&self, offset: usize, bytes: usize) -> Result<ReadFuture> {
         self.check(offset, bytes)?;
         #[cfg(target_arch = "wasm32")]
         return self.device.read_in_turn(self.block(), offset, bytes);

@@ -4,10 +4,10 @@
 use super::gemv::Gemv;
 use super::launch::{Argument, blocks};
 use super::tiles::{PARAMS, Store, Tiles, bindings, storer};
-use super::units::{Squares, Units};
+use super::units::{CoopMatrixSize, Units};
 use crate::wgpu::Text;
 use crate::wgpu::functions::needed;
-use compiler::program::{Matmul, Place};
+use compiler::program::{Matmul, BufferSlice};
 use compiler::{Error, Result};
 use ir::DType;
 
@@ -57,7 +57,7 @@ const ON_UNITS: &[((usize, usize), (usize, usize), usize)] = &[
 
 /// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory; matrix units may take 32 KiB.
 #[cfg(not(target_arch = "wasm32"))]
-pub(super) fn ways(s: &Matmul, squares: Option<Squares>) -> Vec<Way> {
+pub(super) fn ways(s: &Matmul, squares: Option<CoopMatrixSize>) -> Vec<Way> {
     let shapes = [
         ((128, 128), (8, 8), 16),
         ((128, 128), (8, 8), 8),
@@ -120,23 +120,23 @@ pub(super) struct Part {
 /// A product with its operands' places.
 struct Product {
     shape: Matmul,
-    a: Place,
-    b: Place,
-    c: Place,
+    a: BufferSlice,
+    b: BufferSlice,
+    c: BufferSlice,
     /// Bytes that the places of A, B and C are always a multiple of.
     aligned: [usize; 3],
     /// What matrix units there are.
-    squares: Option<Squares>,
+    squares: Option<CoopMatrixSize>,
 }
 
 /// The dispatches of a product, and the bytes of scratch that they need from `scratch_at` on.
 pub(super) fn plan(
     shape: &Matmul,
-    places: [&Place; 3],
+    places: [&BufferSlice; 3],
     aligned: [usize; 3],
     scratch_at: usize,
     way: Option<Way>,
-    squares: Option<Squares>,
+    squares: Option<CoopMatrixSize>,
 ) -> Result<(Vec<Part>, usize)> {
     let known = |d: DType| matches!(d, DType::F32 | DType::F16 | DType::BF16);
     if !known(shape.dtype) || !known(shape.out) {

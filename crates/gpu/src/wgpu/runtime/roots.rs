@@ -1,6 +1,6 @@
 //! What a program's memory is made of: the arena, its constants, and each input and output. A kernel binds each of them once.
 
-use compiler::program::{BufferId, Class, Place, Program, Slot};
+use compiler::program::{BufferId, BufferKind, BufferSlice, Program, BufferRef};
 
 /// One memory of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,10 @@ impl Roots {
         let homes = program.buffers.iter().enumerate().map(|(k, b)| {
             let bytes = b.ty.bytes();
             let root = match &b.class {
-                Class::Activation => return (ARENA, b.offset, bytes),
-                Class::Constant(_) => return (CONSTANTS, constant_at[k], bytes),
-                Class::Input(i) => taker(*i).map_or(Root::Input(*i), |o| Root::Output(o, Some(*i))),
-                Class::Output(o) => Root::Output(*o, donor(*o)),
+                BufferKind::Activation => return (ARENA, b.offset, bytes),
+                BufferKind::Constant(_) => return (CONSTANTS, constant_at[k], bytes),
+                BufferKind::Input(i) => taker(*i).map_or(Root::Input(*i), |o| Root::Output(o, Some(*i))),
+                BufferKind::Output(o) => Root::Output(*o, donor(*o)),
             };
             let at = all.iter().position(|r| *r == root).unwrap_or_else(|| {
                 all.push(root);
@@ -57,10 +57,10 @@ impl Roots {
         Roots { all, homes }
     }
 
-    fn buffer(p: &Place, at: &dyn Iteration) -> BufferId {
+    fn buffer(p: &BufferSlice, at: &dyn Iteration) -> BufferId {
         match p.slot {
-            Slot::Fixed(b) => b,
-            Slot::Alternating(level, even, odd) => {
+            BufferRef::Fixed(b) => b,
+            BufferRef::DoubleBuffered(level, even, odd) => {
                 if at.odd(level) {
                     odd
                 } else {
@@ -71,14 +71,14 @@ impl Roots {
     }
 
     /// The memory that a place is in, and the byte of it.
-    pub(super) fn find(&self, p: &Place, at: &dyn Iteration) -> (usize, usize) {
+    pub(super) fn find(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize) {
         let (root, base, _) = self.homes[Roots::buffer(p, at).0 as usize];
         let offset = p.strides.iter().fold(p.offset, |o, (level, stride)| o + at.index(*level) * stride);
         (root, base.wrapping_add_signed(offset as isize))
     }
 
     /// The memory that a place is in, and the bytes of its buffer there.
-    pub(super) fn extent(&self, p: &Place, at: &dyn Iteration) -> (usize, usize, usize) {
+    pub(super) fn extent(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize, usize) {
         let (root, base, bytes) = self.homes[Roots::buffer(p, at).0 as usize];
         (root, base, base + bytes)
     }

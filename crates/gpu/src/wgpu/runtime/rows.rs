@@ -8,7 +8,7 @@ use super::moves;
 use super::tiles::{loader, storer};
 use crate::wgpu::functions::needed;
 use crate::wgpu::{Binding, Text};
-use compiler::program::Place;
+use compiler::program::BufferSlice;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};
 use ir::{DType, Op, Type};
@@ -69,7 +69,7 @@ impl Rows {
         8 * self.count
     }
 
-    pub(super) fn parts(&self, args: &[Place], out: &Place, scratch_at: usize) -> Vec<Part> {
+    pub(super) fn parts(&self, args: &[BufferSlice], out: &BufferSlice, scratch_at: usize) -> Vec<Part> {
         let size = self.dtype.size();
         let sorted = Argument::scratch(scratch_at, 4 * self.count);
         let order = Argument::scratch(scratch_at + 4 * self.count, 4 * self.count);

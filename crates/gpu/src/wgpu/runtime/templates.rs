@@ -6,7 +6,7 @@ use super::moves;
 use super::product::{Kind, ways};
 use super::split::split;
 use super::tiles::{Store, Tiles};
-use super::units::{Squares, Units};
+use super::units::{CoopMatrixSize, Units};
 use crate::wgpu::Text;
 use compiler::program::Matmul;
 use ir::DType;
@@ -35,7 +35,7 @@ pub fn templates() -> Vec<Template> {
         let text = if all.len() % 2 == 0 { whole } else { split(whole, &parts, 1 << 25) };
         all.push(Template { name: format!("{name} {homes:?}"), text, units });
     };
-    let squares = [Squares { side: 16, lanes: 32 }, Squares { side: 8, lanes: 32 }];
+    let squares = [CoopMatrixSize { side: 16, lanes: 32 }, CoopMatrixSize { side: 8, lanes: 32 }];
     let n = 4096;
     let dense = [(n * n) as isize, n as isize, 1];
     let (dtype, acc, out) = (DType::F16, DType::F32, DType::F16);

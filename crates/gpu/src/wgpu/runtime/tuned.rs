@@ -8,7 +8,7 @@ use super::backend::Wgpu;
 use super::load::Loaded;
 use super::pipelines::folder;
 use super::product::{Way, ways};
-use compiler::program::{Buffer, BufferId, Class, Factor, Matmul, Parts, Place, Program, Step};
+use compiler::program::{Buffer, BufferId, BufferKind, MatmulOperand, Matmul, Parts, BufferSlice, Program, Step};
 use compiler::{Bindings, Error, Executable, Result, UncheckedProgram};
 use ir::{Scalar, Type};
 use rustc_hash::FxHashMap;
@@ -109,15 +109,15 @@ fn program(s: &Matmul) -> Program {
     let b = Type::new(s.dtype, &[extent(s.b, [s.batch, s.k, s.n])]);
     let c = Type::new(s.out, &[extent(s.c, [s.batch, s.m, s.n])]);
     let buffer = |ty: &Type, class| Buffer { ty: ty.clone(), class, offset: 0, live: Some((0, 0)) };
-    let place = |n| Place::of(BufferId(n));
+    let place = |n| BufferSlice::of(BufferId(n));
     let parts = Parts {
-        buffers: vec![buffer(&a, Class::Input(0)), buffer(&b, Class::Input(1)), buffer(&c, Class::Output(0))],
+        buffers: vec![buffer(&a, BufferKind::Input(0)), buffer(&b, BufferKind::Input(1)), buffer(&c, BufferKind::Output(0))],
         inputs: vec![a, b],
         outputs: vec![c],
         steps: vec![Step::Matmul {
             shape: Box::new(s.clone()),
-            a: Factor::Memory(place(0)),
-            b: Factor::Memory(place(1)),
+            a: MatmulOperand::Memory(place(0)),
+            b: MatmulOperand::Memory(place(1)),
             c: Some(place(2)),
             epilogue: None,
         }],

@@ -10,7 +10,7 @@ use ir::DType;
 
 /// What an adapter's matrix units multiply: squares of f16, by the threads of a subgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Squares {
+pub(super) struct CoopMatrixSize {
     /// Rows and columns.
     pub(super) side: usize,
     /// Threads of a subgroup.
@@ -20,7 +20,7 @@ pub(super) struct Squares {
 /// A kind of product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Units {
-    pub(super) squares: Squares,
+    pub(super) squares: CoopMatrixSize,
     /// Results.
     pub(super) out: DType,
     /// Rows and columns of a tile.
@@ -83,7 +83,7 @@ impl Units {
     /// The text, with A, B and C in these bindings.
     pub(super) fn text(&self, homes: &[usize]) -> Text {
         let (bm, bn) = self.tile;
-        let Squares { side, lanes } = self.squares;
+        let CoopMatrixSize { side, lanes } = self.squares;
         let (threads, depth) = (self.threads(), self.depth);
         let parts = self.store == Store::Parts;
         let written = homes[2];
@@ -190,7 +190,7 @@ impl Units {
 
     /// Stores a square of results by way of shared memory: nobody knows which thread has which of them.
     fn put(&self, i: usize, j: usize) -> String {
-        let Squares { side, lanes } = self.squares;
+        let CoopMatrixSize { side, lanes } = self.squares;
         let mut t =
             format!("    coopStoreT(c{i}_{j}, &sc[own * {}u], {side}u);\n    workgroupBarrier();\n", side * side);
         t += &format!(

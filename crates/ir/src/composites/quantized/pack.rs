@@ -2,7 +2,7 @@
 
 use super::format::{Format, NF4, Packing};
 use super::unpack::{bits, per_group, scales};
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;

@@ -21,7 +21,7 @@ impl Rules for Cholesky {
     }
 
     /// `L' = L·Φ(L⁻¹·A'·L⁻ᵀ)` with Φ the lower triangle, its diagonal halved (Murray 2016).
-    fn jvp(&self, cx: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         let l = y[0];
         let d = symmetrized(cx, d)?;
@@ -45,8 +45,8 @@ impl Rules for Cholesky {
         SavedForBackward::outputs(&[0])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -23,7 +23,7 @@ impl Rules for Eigh {
     }
 
     /// With `B = Vᵀ·A'·V`: `w' = diag(B)` and `V' = V·(F∘B)`, where `Fᵢⱼ = 1/(wⱼ - wᵢ)` and 0 on the diagonal.
-    fn jvp(&self, cx: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else {
             return Ok(vec![None; 2]);
         };
@@ -51,8 +51,8 @@ impl Rules for Eigh {
         SavedForBackward::outputs(&[0, 1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

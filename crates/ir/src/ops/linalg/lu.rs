@@ -20,7 +20,7 @@ impl Rules for Lu {
 
     /// `L⁻¹·L' + U'·U⁻¹ = L⁻¹·(P·A')·U⁻¹`: its strict lower part is the first term, the rest the second (de Hoog,
     /// Anderssen and Lukas 2011). Wide and tall matrices are made square with an identity.
-    fn jvp(&self, cx: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else {
             return Ok(vec![None; 3]);
         };
@@ -70,8 +70,8 @@ impl Rules for Lu {
         SavedForBackward::outputs(&[0, 2])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -95,7 +95,7 @@ impl Rules for Lu {
 }
 
 /// The matrix with zeros added below and to the right.
-fn widened(cx: &mut dyn Cx, x: Value, m: usize, n: usize) -> Result<Value> {
+fn widened(cx: &mut dyn GraphTransforms, x: Value, m: usize, n: usize) -> Result<Value> {
     let ty = cx.ty(x);
     let rank = ty.rank();
     let mut high = vec![0; rank];

@@ -22,27 +22,27 @@ pub use svd::Svd;
 pub use triangular_solve::TriangularSolve;
 
 /// Batch axes, rows and columns of a matrix operand of f32 or f64.
-fn matrix(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize, usize), Problem> {
+fn matrix(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize, usize), InferError> {
     let t = &args[operand];
     if !matches!(t.dtype, DType::F32 | DType::F64) {
-        return Err(Problem::DType { operand, expected: "f32 or f64", got: t.dtype });
+        return Err(InferError::DType { operand, expected: "f32 or f64", got: t.dtype });
     }
     match t.shape.as_slice() {
         [batch @ .., m, n] => Ok((batch, *m, *n)),
-        _ => Err(Problem::other(format!("operand {operand} must be a matrix, got {t}"))),
+        _ => Err(InferError::other(format!("operand {operand} must be a matrix, got {t}"))),
     }
 }
 
 /// As [`matrix`], for a square one: batch axes and order.
-fn square(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize), Problem> {
+fn square(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize), InferError> {
     match matrix(args, operand)? {
         (batch, m, n) if m == n => Ok((batch, n)),
-        _ => Err(Problem::other(format!("operand {operand} must be square, got {}", args[operand]))),
+        _ => Err(InferError::other(format!("operand {operand} must be square, got {}", args[operand]))),
     }
 }
 
 /// A type with these trailing axes after the batch.
-fn shaped(dtype: DType, batch: &[usize], tail: &[usize]) -> std::result::Result<Type, Problem> {
+fn shaped(dtype: DType, batch: &[usize], tail: &[usize]) -> std::result::Result<Type, InferError> {
     Type::checked(dtype, &[batch, tail].concat())
 }
 
@@ -57,13 +57,13 @@ macro_rules! batch_leading {
 use batch_leading;
 
 /// Product of two batches of matrices.
-fn mm(cx: &mut dyn Cx, a: Value, b: Value) -> Result<Value> {
+fn mm(cx: &mut dyn GraphTransforms, a: Value, b: Value) -> Result<Value> {
     let ty = cx.ty(a);
     cx.one(Dot::batched_matmul(ty.dtype, ty.rank() - 2).into(), &[a, b])
 }
 
 /// Swaps the last two axes.
-fn mt(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+fn mt(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     let rank = cx.ty(x).rank();
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.swap(rank - 2, rank - 1);
@@ -71,14 +71,14 @@ fn mt(cx: &mut dyn Cx, x: Value) -> Result<Value> {
 }
 
 /// `(x + xᵀ) / 2`.
-fn symmetrized(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+fn symmetrized(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     let t = mt(cx, x)?;
     let sum = cx.add(x, t)?;
     cx.scale(sum, 0.5)
 }
 
 /// Whether `row + offset ⋈ column` at each element of a matrix type.
-fn band(cx: &mut dyn Cx, ty: &Type, offset: i64, op: Compare) -> Result<Value> {
+fn band(cx: &mut dyn GraphTransforms, ty: &Type, offset: i64, op: Compare) -> Result<Value> {
     let rank = ty.rank();
     let tail = &ty.shape[rank - 2..];
     let row = cx.iota(DType::I32, tail, 0)?;
@@ -89,27 +89,27 @@ fn band(cx: &mut dyn Cx, ty: &Type, offset: i64, op: Compare) -> Result<Value> {
 }
 
 /// The part on and below the k-th diagonal; the rest is 0.
-fn tril(cx: &mut dyn Cx, x: Value, k: i64) -> Result<Value> {
+fn tril(cx: &mut dyn GraphTransforms, x: Value, k: i64) -> Result<Value> {
     let ty = cx.ty(x);
     let mask = band(cx, &ty, k, Compare::Ge)?;
     cx.keep_where(mask, x)
 }
 
 /// The part on and above the k-th diagonal; the rest is 0.
-fn triu(cx: &mut dyn Cx, x: Value, k: i64) -> Result<Value> {
+fn triu(cx: &mut dyn GraphTransforms, x: Value, k: i64) -> Result<Value> {
     let ty = cx.ty(x);
     let mask = band(cx, &ty, k, Compare::Le)?;
     cx.keep_where(mask, x)
 }
 
 /// Ones on the diagonal of a matrix type.
-fn eye(cx: &mut dyn Cx, ty: &Type) -> Result<Value> {
+fn eye(cx: &mut dyn GraphTransforms, ty: &Type) -> Result<Value> {
     let mask = band(cx, ty, 0, Compare::Eq)?;
     cx.cast(mask, ty.dtype)
 }
 
 /// The diagonal of square matrices.
-fn diagonal(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+fn diagonal(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     let ty = cx.ty(x);
     let mask = band(cx, &ty, 0, Compare::Eq)?;
     let kept = cx.keep_where(mask, x)?;
@@ -117,20 +117,20 @@ fn diagonal(cx: &mut dyn Cx, x: Value) -> Result<Value> {
 }
 
 /// Vectors as rows (`axis` last) or columns of matrices of a shape.
-fn spread(cx: &mut dyn Cx, v: Value, shape: &[usize], as_rows: bool) -> Result<Value> {
+fn spread(cx: &mut dyn GraphTransforms, v: Value, shape: &[usize], as_rows: bool) -> Result<Value> {
     let rank = shape.len();
     let dims: Vec<usize> = (0..rank - 2).chain([if as_rows { rank - 1 } else { rank - 2 }]).collect();
     cx.broadcast(v, shape, &dims)
 }
 
 /// Rows (`axis` 0) or columns (1) `from..to` of matrices.
-fn part(cx: &mut dyn Cx, x: Value, axis: usize, from: usize, to: usize) -> Result<Value> {
+fn part(cx: &mut dyn GraphTransforms, x: Value, axis: usize, from: usize, to: usize) -> Result<Value> {
     let rank = cx.ty(x).rank();
     cx.slice_axis(x, rank - 2 + axis, from, to)
 }
 
 /// Joins matrices below each other (`axis` 0) or side by side (1).
-fn join(cx: &mut dyn Cx, parts: &[Value], axis: usize) -> Result<Value> {
+fn join(cx: &mut dyn GraphTransforms, parts: &[Value], axis: usize) -> Result<Value> {
     let rank = cx.ty(parts[0]).rank();
     cx.concat(parts, rank - 2 + axis)
 }

@@ -26,7 +26,7 @@ impl Rules for Qr {
         Ok(vec![shaped(dtype, batch, &[m, k])?, shaped(dtype, batch, &[k, n])?])
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else {
             return Ok(vec![None; 2]);
         };
@@ -66,8 +66,8 @@ impl Rules for Qr {
         SavedForBackward::outputs(&[0, 1])
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -92,7 +92,7 @@ impl Rules for Qr {
 
 /// Tangents of a thin factorisation, `A` with at least as many rows as columns: with `B = Qᵀ·A'·R⁻¹` and Ω the skew
 /// matrix of B's strict lower part, `Q' = Q·(Ω - B) + A'·R⁻¹` and `R' = (B - Ω)·R` (Townsend).
-fn thin(cx: &mut dyn Cx, q: Value, r: Value, d: Value) -> Result<(Value, Value)> {
+fn thin(cx: &mut dyn GraphTransforms, q: Value, r: Value, d: Value) -> Result<(Value, Value)> {
     let solve = TriangularSolve { left: false, lower: false, transpose: false, unit: false };
     let dri = cx.one(solve.into(), &[r, d])?;
     let qt = mt(cx, q)?;
@@ -108,7 +108,7 @@ fn thin(cx: &mut dyn Cx, q: Value, r: Value, d: Value) -> Result<(Value, Value)>
 
 /// Tangent of the columns that complete `Q`, as Householder reflections choose them: with `Q = [[Q₁₁ ·] [Q₂₁ ·]]` and
 /// `Z = Q₂₁·(Q₁₁ - I)⁻¹`, it is `Q₁'·Zᵀ - (Q₁ + Q₂·Z)·(Q₂₁' - Z·Q₁₁')ᵀ` (arXiv 2409.13374).
-fn completion(cx: &mut dyn Cx, q: Value, dq1: Value, m: usize, n: usize) -> Result<Value> {
+fn completion(cx: &mut dyn GraphTransforms, q: Value, dq1: Value, m: usize, n: usize) -> Result<Value> {
     let (q1, q2) = (part(cx, q, 1, 0, n)?, part(cx, q, 1, n, m)?);
     let (q11, q21) = (part(cx, q1, 0, 0, n)?, part(cx, q1, 0, n, m)?);
     let (dq11, dq21) = (part(cx, dq1, 0, 0, n)?, part(cx, dq1, 0, n, m)?);

@@ -23,7 +23,7 @@ struct OfValues {
 }
 
 /// The same from `U`, `s`, `Vᵀ` and the tangent of `A`.
-fn of_values(cx: &mut dyn Cx, all: &[Value], d: Value) -> Result<OfValues> {
+fn of_values(cx: &mut dyn GraphTransforms, all: &[Value], d: Value) -> Result<OfValues> {
     let (ut, v) = (mt(cx, all[0])?, mt(cx, all[2])?);
     let dv_side = mm(cx, d, v)?;
     let b = mm(cx, ut, dv_side)?;
@@ -52,7 +52,7 @@ impl Rules for Svd {
 
     /// With `B = Uᵀ·A'·V`: `s' = diag(B)`, `U' = U·(F∘(B·S + S·Bᵀ))`, `V' = V·(F∘(S·B + Bᵀ·S))` and
     /// `Fᵢⱼ = 1/(sⱼ² - sᵢ²)`, 0 on the diagonal; a side with further dimensions gets what `A'` has outside its span.
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else {
             return Ok(vec![None; y.len()]);
         };
@@ -70,7 +70,7 @@ impl Rules for Svd {
         let safe = cx.add(squares, one)?;
         let inverse = cx.unary(crate::Unary::Reciprocal, safe)?;
         let f = cx.sub(inverse, one)?;
-        let turn = |cx: &mut dyn Cx, scale: Value| -> Result<Value> {
+        let turn = |cx: &mut dyn GraphTransforms, scale: Value| -> Result<Value> {
             let p = cx.mul(scale, b)?;
             let pt = mt(cx, p)?;
             let both = cx.add(p, pt)?;
@@ -96,7 +96,7 @@ impl Rules for Svd {
     /// Values alone come with the vectors that their tangents need.
     fn jvp_with_values(
         &self,
-        cx: &mut dyn Cx,
+        cx: &mut dyn GraphTransforms,
         x: &[Value],
         dx: &[Option<Value>],
     ) -> Result<Option<(Vec<Value>, Tangents)>> {
@@ -117,8 +117,8 @@ impl Rules for Svd {
         }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {
@@ -151,7 +151,7 @@ impl Rules for Svd {
 }
 
 /// The part of `side` outside the span of `basis`, over the singular values.
-fn outside(cx: &mut dyn Cx, side: Value, basis: Value, s: Value) -> Result<Value> {
+fn outside(cx: &mut dyn GraphTransforms, side: Value, basis: Value, s: Value) -> Result<Value> {
     let bt = mt(cx, basis)?;
     let inner = mm(cx, bt, side)?;
     let within = mm(cx, basis, inner)?;

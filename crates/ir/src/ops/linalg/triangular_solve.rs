@@ -34,10 +34,10 @@ impl Rules for TriangularSolve {
         let (batch, order) = square(args, 0)?;
         let (own, m, n) = matrix(args, 1)?;
         if args[0].dtype != args[1].dtype {
-            return Err(Problem::DTypes(args[0].dtype, args[1].dtype));
+            return Err(InferError::DTypes(args[0].dtype, args[1].dtype));
         }
         if batch != own || order != if self.left { m } else { n } {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{} does not fit {} on the {}",
                 args[0],
                 args[1],
@@ -48,7 +48,7 @@ impl Rules for TriangularSolve {
     }
 
     /// `X' = op(A)⁻¹·(B' - op(A')·X)`, and the same from the right.
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let mut right_side = dx[1];
         if let Some(da) = dx[0] {
             let k = self.unit as i64;
@@ -64,7 +64,7 @@ impl Rules for TriangularSolve {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         let Arg::Known(a) = args[0] else {
             return not_linear(self);
@@ -79,8 +79,8 @@ impl Rules for TriangularSolve {
         SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

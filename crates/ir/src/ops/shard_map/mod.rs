@@ -10,7 +10,7 @@ mod unroll;
 use super::control::{infer_body, known_places, outs_from};
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Build, Builder, SplitGraph};
+use crate::build::{GraphBuilder, Builder, SplitGraph};
 use crate::mesh::{AxisSet, Mesh, Spec};
 use crate::vary::{vary, vary_derived};
 
@@ -34,7 +34,7 @@ impl ShardMap {
     }
 
     fn with(mesh: Mesh, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph, derived: bool) -> Result<ShardMap> {
-        let fits = |p: Problem| Error::Invalid(format!("shard_map: {p}"));
+        let fits = |p: InferError| Error::Invalid(format!("shard_map: {p}"));
         if ins.len() != body.inputs().len() || outs.len() != body.outputs().len() {
             return Err(Error::Invalid(format!(
                 "shard_map: a body of {} inputs and {} outputs with shardings for {} and {}",
@@ -58,22 +58,22 @@ impl ShardMap {
     }
 
     /// Over which axes each input of the body varies.
-    fn input_sets(&self) -> std::result::Result<Vec<AxisSet>, Problem> {
+    fn input_sets(&self) -> std::result::Result<Vec<AxisSet>, InferError> {
         self.ins.iter().map(|s| s.set(&self.mesh)).collect()
     }
 
     /// An output that varies over more than its sharding says is one that ranks would not agree on.
-    fn check_outputs(&self) -> std::result::Result<(), Problem> {
+    fn check_outputs(&self) -> std::result::Result<(), InferError> {
         let problem = |e: Error| match e {
-            Error::Type(e) => Problem::other(format!("in its body: {e}")),
-            e => Problem::other(format!("in its body: {e}")),
+            Error::Type(e) => InferError::other(format!("in its body: {e}")),
+            e => InferError::other(format!("in its body: {e}")),
         };
         let (_, found) = vary(&self.body, &self.mesh, &self.input_sets()?).map_err(problem)?;
         for (i, (spec, set)) in self.outs.iter().zip(&found).enumerate() {
             let left = set.without(spec.set(&self.mesh)?);
             if !left.is_empty() {
                 let names: Vec<String> = self.mesh.of(left).iter().map(|a| format!("`{}`", a.name)).collect();
-                return Err(Problem::other(format!(
+                return Err(InferError::other(format!(
                     "output {i} varies over {}, but its sharding {spec} says that all ranks along it have the same; sum or \
                      gather it first (psum, all_gather), or let the sharding name the axis",
                     names.join(", ")
@@ -88,7 +88,7 @@ impl ShardMap {
         Ok(ShardMap::with(self.mesh.clone(), ins, outs, body, true)?.into())
     }
 
-    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         let active: Vec<bool> = dx.iter().map(Option::is_some).collect();
         let n = self.outs.len();
         let (body, has) = cx.jvp_of(&self.body, &active, &vec![false; n])?;
@@ -132,10 +132,10 @@ impl Rules for ShardMap {
 
     fn infer(&self, args: &[Type]) -> Infer {
         if args.len() != self.ins.len() {
-            return Err(Problem::Arity { expected: self.ins.len().to_string(), got: args.len() });
+            return Err(InferError::Arity { expected: self.ins.len().to_string(), got: args.len() });
         }
         if self.outs.len() != self.body.outputs().len() {
-            return Err(Problem::other(format!(
+            return Err(InferError::other(format!(
                 "{} shardings for {} results",
                 self.outs.len(),
                 self.body.outputs().len()
@@ -143,7 +143,7 @@ impl Rules for ShardMap {
         }
         let parts =
             args.iter().zip(&self.ins).enumerate().map(|(i, (ty, spec))| {
-                spec.local(&self.mesh, ty).map_err(|p| Problem::other(format!("operand {i}: {p}")))
+                spec.local(&self.mesh, ty).map_err(|p| InferError::other(format!("operand {i}: {p}")))
             });
         let parts: Vec<Type> = parts.collect::<std::result::Result<_, _>>()?;
         let outs = infer_body(&self.body, &parts)?;
@@ -158,7 +158,7 @@ impl Rules for ShardMap {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn split(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let s: SplitGraph = cx.split_of(&self.body, known)?;
         let known_args = known_places(known, true);
         let n_known = s.known_outs.iter().filter(|k| **k).count();
@@ -222,7 +222,7 @@ impl Rules for ShardMap {
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         if ct.iter().all(Option::is_none) {
             return Ok(vec![None; args.len()]);
         }
@@ -243,7 +243,7 @@ impl Rules for ShardMap {
         Ok(found)
     }
 
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let (body, outs) = cx.vmap_of(&self.body, batched, &vec![false; self.outs.len()], size)?;
         let wide = |specs: &[Spec], flags: &[bool]| -> Vec<Spec> {
             specs.iter().zip(flags).map(|(s, b)| if *b { s.batched() } else { s.clone() }).collect()
@@ -253,11 +253,11 @@ impl Rules for ShardMap {
     }
 
     fn saves(&self) -> SavedForBackward {
-        SavedForBackward { when: When::Again, ..SavedForBackward::nothing() }
+        SavedForBackward { when: SavePolicy::Recompute, ..SavedForBackward::nothing() }
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Wide
+    fn precision(&self) -> AutocastRule {
+        AutocastRule::Fp32
     }
 
     fn semantics(&self) -> Semantics {

@@ -1,7 +1,7 @@
 //! A `shard_map` as a graph for one process: every rank's body, with collectives written out.
 
 use super::ShardMap;
-use crate::build::{Build, Builder};
+use crate::build::{GraphBuilder, Builder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value, Values};
@@ -34,7 +34,7 @@ pub(super) fn unroll(map: &ShardMap) -> Result<Graph> {
     Ok(b.finish(&results))
 }
 
-fn invalid(p: crate::Problem) -> Error {
+fn invalid(p: crate::InferError) -> Error {
     Error::Invalid(format!("shard_map: {p}"))
 }
 

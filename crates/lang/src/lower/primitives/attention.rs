@@ -7,7 +7,7 @@ use crate::lower::rope_table::RopeTable;
 use crate::lower::time::Kind;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::rope::{Pairs, Rope, rope};
-use ir::{Binary, Build, Compare, DType, Literal, Scalar, Type, Value};
+use ir::{Binary, GraphBuilder, Compare, DType, Literal, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -68,7 +68,7 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     }
     if let Some(slopes) = p.named.get("alibi_slopes") {
         let slopes = slopes.tensor(p.span)?;
-        if kind.is_some() && !matches!(l.kind(slopes), None | Some(Kind::Fixed(_))) {
+        if kind.is_some() && !matches!(l.kind(slopes), None | Some(Kind::Invariant(_))) {
             kind = Some(l.mixed("slopes that depend on the sequence"));
         }
         options.slopes = Some(l.b.ty(slopes));
@@ -199,7 +199,7 @@ fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
             };
             let found = (part(0)?, part(1)?);
             l.bound(rows, if l.position.is_some() { 0 } else { positions }, p.span)?;
-            if matches!(l.kind(*freqs), Some(Kind::Fixed(_))) {
+            if matches!(l.kind(*freqs), Some(Kind::Invariant(_))) {
                 l.tag(found.0, Kind::rows(0));
                 l.tag(found.1, Kind::rows(0));
             }

@@ -4,7 +4,7 @@ use super::shape::{broadcast_shape, stretch};
 use super::{Fault, Lowerer, Lowering, Primitive, types};
 use ir::composites::activation::{self, Gelu};
 use ir::composites::{embedding, loss, softmax};
-use ir::{Binary, Build, Compare, DType, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, DType, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let gelu = if p.flag("approximate") { Gelu::Tanh } else { Gelu::Erf };

@@ -5,7 +5,7 @@ use crate::lower::time::Kind;
 use ir::composites::softmax;
 use ir::ops::gather::GatherMode;
 use ir::ops::{Dot, ReduceKind, Sort, TopK};
-use ir::{Binary, Build, Compare, DType, Unary, Value};
+use ir::{Binary, GraphBuilder, Compare, DType, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -15,7 +15,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let experts = experts.ok_or_else(|| Fault::Given("needs num_experts".into()))?;
             let indices = p.tensor(0)?;
             let found = offsets(l, indices, experts)?;
-            if let Kind::Rows(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
+            if let Kind::PerPosition(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
                 l.tag(found, Kind::Offsets(indices));
             }
             Ok(vec![found])
@@ -36,9 +36,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
                 let each = l.b.broadcast(each, &ty.shape, &[0])?;
                 permuted = l.b.mul(permuted, each)?;
             }
-            if let Kind::Rows(..) = l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position") {
-                l.tag(order, Kind::Rows(0, Some(indices)));
-                l.tag(permuted, Kind::Rows(0, Some(indices)));
+            if let Kind::PerPosition(..) = l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position") {
+                l.tag(order, Kind::PerPosition(0, Some(indices)));
+                l.tag(permuted, Kind::PerPosition(0, Some(indices)));
             }
             Ok(vec![permuted, order])
         }
@@ -59,7 +59,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let weights = l.b.broadcast(weights, &[tokens, k, width], &[0, 1])?;
             let weighted = l.b.mul(chosen, weights)?;
             let sum = l.b.sum(weighted, &[1])?;
-            if let (Some(Kind::Rows(0, Some(a))), Some(Kind::Rows(0, Some(b))), Some(Kind::Rows(0, None))) =
+            if let (Some(Kind::PerPosition(0, Some(a))), Some(Kind::PerPosition(0, Some(b))), Some(Kind::PerPosition(0, None))) =
                 (l.kind(rows), l.kind(order), l.kind(given))
                 && a == b
             {
@@ -76,7 +76,7 @@ pub(in crate::lower) fn sorted_experts(l: &mut Lowerer<'_>, indices: Value) -> i
     let flat = l.b.reshape(indices, &[n])?;
     let sorted = l.b.emit(sort(1).into(), &[flat])?[0];
     if l.kind(indices) == Some(Kind::rows(0)) {
-        l.tag(sorted, Kind::Rows(0, Some(indices)));
+        l.tag(sorted, Kind::PerPosition(0, Some(indices)));
     }
     Ok(sorted)
 }

@@ -3,7 +3,7 @@
 use super::{Fault, Lowerer, Lowering, Primitive};
 use ir::ops::ragged_dot::RaggedMode;
 use ir::ops::{Dot, RaggedDot};
-use ir::{Build, Shape, Value};
+use ir::{GraphBuilder, Shape, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let mode = p.word("transpose").unwrap_or("NN").to_string();

@@ -17,7 +17,7 @@ pub(super) use experts::{sorted_experts, where_expert};
 use super::graph::Operand;
 use super::time::TimeAxis;
 use super::{Lowerer, Result, misfit};
-use crate::consteval::{Truth, Value as Const};
+use crate::consteval::{Ternary, Value as Const};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use ir::{Type, Value};
@@ -134,7 +134,7 @@ impl Primitive {
     }
 
     fn flag(&self, name: &str) -> bool {
-        matches!(self.attributes.get(name), Some(Const::Bool(Truth::Known(true))))
+        matches!(self.attributes.get(name), Some(Const::Bool(Ternary::Known(true))))
     }
 
     /// A word, for who is outside of this folder.

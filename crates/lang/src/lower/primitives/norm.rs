@@ -2,7 +2,7 @@
 
 use super::{Fault, Lowerer, Lowering, Primitive, types};
 use ir::composites::norm;
-use ir::{Build, Value};
+use ir::{GraphBuilder, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let eps = p.float("eps").unwrap_or(1e-6);

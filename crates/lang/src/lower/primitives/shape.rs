@@ -5,7 +5,7 @@ use crate::lower::declare::dtype_named;
 use crate::lower::time::{Kind, TimeAxis};
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
-use ir::{Build, DType, Scalar, Type, Value};
+use ir::{GraphBuilder, DType, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -21,7 +21,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let shape = view_shape(p, l.b.ty(x).numel())?;
             let y = l.b.reshape(x, &shape)?;
             // Sizes that agree by chance are no positions.
-            if let (Some(Kind::Rows(axis, None)), dims) = (l.kind(y), p.ints("shape").unwrap_or_default())
+            if let (Some(Kind::PerPosition(axis, None)), dims) = (l.kind(y), p.ints("shape").unwrap_or_default())
                 && p.time_axis != TimeAxis::At(axis)
                 && dims.get(axis) != Some(&-1)
             {

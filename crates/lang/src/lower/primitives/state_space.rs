@@ -5,7 +5,7 @@ use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::lower::time::Kind;
 use ir::composites::activation;
 use ir::ops::Scan;
-use ir::{Binary, Build, Builder, Type, Unary, Value};
+use ir::{Binary, GraphBuilder, Builder, Type, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {

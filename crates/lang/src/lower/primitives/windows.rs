@@ -2,7 +2,7 @@
 
 use super::{Fault, Lowerer, Lowering, Primitive};
 use ir::ops::Windows;
-use ir::{Build, Value};
+use ir::{GraphBuilder, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (x, w) = (p.tensor(0)?, p.tensor(1)?);

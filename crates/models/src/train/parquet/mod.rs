@@ -87,7 +87,7 @@ impl Parquet {
         if size > FOOTER || size + 12 > length {
             return Err(fault("a description longer than the file"));
         }
-        let mut footer = files::room(path, size)?;
+        let mut footer = files::checked_with_capacity(path, size)?;
         footer.resize(size as usize, 0);
         files::read_at(&file, path, length - 8 - size, &mut footer)?;
         let meta = Reader::new(&footer).structure().ok_or_else(|| fault("its description is damaged"))?;

@@ -5,19 +5,19 @@ use crate::adapter::Adapter;
 use crate::budget;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::placing::About;
+use crate::placing::ParamInfo;
 use crate::random::Random;
 use crate::session::{Buffer, needs, upload};
-use crate::train::aim::Aim;
-use crate::train::division::{Division, arranged, groups};
-use crate::train::objective::{How, Target, objective};
+use crate::train::aim::Objective;
+use crate::train::division::{ShardingPlan, arranged, groups};
+use crate::train::objective::{ObjectiveOptions, Target, objective};
 use crate::train::pipeline::{self, Pipeline};
 use crate::weight::Weight;
 use compiler::Backend;
 use ir::{DType, Type};
 use std::time::Instant;
 use training::named_tensor::to_bytes;
-use training::{AdamW, Layout, Sums, step};
+use training::{AdamW, Layout, GradReduction, step};
 
 /// Random streams of heads, which no parameter has.
 const HEAD_STREAM: u64 = 1 << 40;
@@ -30,7 +30,7 @@ impl Trainer {
         adapter: Option<Adapter>,
         sizes: StepSizes,
         adam: AdamW,
-        how: &How<'_>,
+        how: &ObjectiveOptions<'_>,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
         let comm = how.comm.cloned();
@@ -41,16 +41,16 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        if how.aim != Aim::Next && comm.as_ref().is_some_and(|comm| pipeline::axis(comm.mesh()).is_some()) {
+        if how.aim != Objective::CausalLm && comm.as_ref().is_some_and(|comm| pipeline::axis(comm.mesh()).is_some()) {
             return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
         }
         // Ranks that don't share tokens sort each their own.
-        let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
+        let how = &ObjectiveOptions { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
         let Target { objective: mut target, heads: own_heads, summing } =
             objective(&model, adapter.as_ref(), how, sizes)?;
         let second = how.second(&model, adapter.is_some())?;
         let alone = comm.as_ref().is_none_or(|comm| comm.mesh().ranks() == 1);
-        if !alone && !target.states.is_empty() {
+        if !alone && !target.amax_histories.is_empty() {
             return Err(Error::Input(
                 "delayed scaling keeps its history in one process: leave out `--mesh`, or write `scaling_strategy: dynamic`"
                     .into(),
@@ -62,14 +62,14 @@ impl Trainer {
             ));
         }
         let heads = own_heads.len();
-        let about = || -> Vec<About> {
-            let whole = |_| About { shard: None, stacked: false };
+        let about = || -> Vec<ParamInfo> {
+            let whole = |_| ParamInfo { shard: None, stacked: false };
             let adapted = adapter.iter().flat_map(|a| a.tensors()).map(|_| whole(()));
             let (own, rest): (Vec<_>, Vec<_>) =
                 model.params.iter().partition(|param| adapter.is_none() && param.trainable);
-            let own = adapted.chain(own.into_iter().map(About::of)).chain((0..heads).map(|_| whole(())));
+            let own = adapted.chain(own.into_iter().map(ParamInfo::of)).chain((0..heads).map(|_| whole(())));
             let theirs = second.iter().flat_map(|second| &second.params);
-            own.chain(rest.into_iter().chain(theirs).map(About::of)).collect()
+            own.chain(rest.into_iter().chain(theirs).map(ParamInfo::of)).collect()
         };
         let comm = comm.filter(|comm| comm.mesh().ranks() > 1);
         let mut stages = None;
@@ -89,13 +89,13 @@ impl Trainer {
                 stages = Some((divided, types));
                 Some(division)
             }
-            Some(comm) => Some(Division::of(&mut target, &about(), comm)?),
+            Some(comm) => Some(ShardingPlan::of(&mut target, &about(), comm)?),
         };
         if let Some(division) = &mut division {
             division.sums.bucket = how.bucket.or(summing.bucket);
         }
         let n = held.len();
-        let none = Sums::default();
+        let none = GradReduction::default();
         let sums = division.as_ref().map_or(&none, |d| &d.sums);
         let moments = step::moments(&target, how.eight_bits);
         let mut layout = Layout::of(&target, &moments, sizes.accumulate);
@@ -190,7 +190,7 @@ impl Trainer {
             }
         }
         let values = [trained, Vec::new(), kept];
-        let core = training::Trainer::load(program, layout, target.plain.clone(), adam, values, backend)?;
+        let core = training::Trainer::load(program, layout, target.eval_loss.clone(), adam, values, backend)?;
         let pipeline = match &stages {
             Some((divided, _)) => {
                 let first = core.inputs().len() - n;
@@ -216,7 +216,7 @@ impl Trainer {
             aim: how.aim,
             end: how.end,
             heads,
-            keyed: target.keyed,
+            keyed: target.needs_rng,
             division,
             compiled_in: started.elapsed(),
         })

@@ -7,7 +7,7 @@ use crate::train::division::failed;
 use ir::{DType, Type};
 use std::path::{Path, PathBuf};
 use training::NamedTensor;
-use training::saved::{self, Part, Saved};
+use training::saved::{self, TensorShard, CheckpointMeta};
 
 impl Trainer {
     /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.
@@ -25,7 +25,7 @@ impl Trainer {
     /// State beside trained tensors and moments: names, types and inputs of scales and histories. One process has all of it.
     fn further(&self) -> Vec<(String, Type, usize)> {
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        self.core.further(&names)
+        self.core.extra_state(&names)
     }
 
     /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part. Then
@@ -41,7 +41,7 @@ impl Trainer {
                 let ty = self.kept(k, i);
                 let bytes = self.whole(self.input_of(k, i), i, ty)?;
                 let (name, shape) = (format!("{kind}.{name}"), ty.shape.to_vec());
-                if self.leads() {
+                if self.is_main_process() {
                     tensors.push(NamedTensor { name, shape, dtype: ty.dtype, bytes });
                 }
             }
@@ -51,7 +51,7 @@ impl Trainer {
 
     /// Writes a checkpoint: in one process one file; of several ranks each writes its parts, and the one that leads, which knows
     /// that all have, the last. All ranks call it.
-    pub(crate) fn save(&self, folder: &Path, at: &Saved, keep: usize) -> Result<PathBuf> {
+    pub(crate) fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> Result<PathBuf> {
         let Some(division) = &self.division else { return Ok(saved::write(folder, at, &self.state()?, keep)?) };
         let (mesh, rank) = (division.comm.mesh(), division.comm.rank());
         let mut parts = Vec::new();
@@ -63,7 +63,7 @@ impl Trainer {
                 let bytes = self.core.read(input)?;
                 let (name, shape) = (format!("{kind}.{name}"), own.shape.to_vec());
                 let tensor = NamedTensor { name, shape, dtype: DType::F32, bytes };
-                parts.push(Part { tensor, whole: ty.shape.to_vec(), places: places(placement, ty, mesh, rank) });
+                parts.push(TensorShard { tensor, whole: ty.shape.to_vec(), places: places(placement, ty, mesh, rank) });
             }
         }
         // What the one that leads is told: nothing to write, a checksum, or that it could not be written.
@@ -82,13 +82,13 @@ impl Trainer {
             if let Ok(Some(sum)) = &written {
                 said.copy_from_slice(sum.as_bytes());
             }
-            division.comm.exchange("saved", &[(0, &said)], &mut []).map_err(failed)?;
+            division.comm.send_recv("saved", &[(0, &said)], &mut []).map_err(failed)?;
             return Ok(written.map(|_| PathBuf::new())?);
         }
         let mut told = vec![NOTHING; mesh.ranks()];
         let mut receives: Vec<(usize, &mut [u8])> =
             told.iter_mut().enumerate().skip(1).map(|(r, b)| (r, &mut b[..])).collect();
-        division.comm.exchange("saved", &[], &mut receives).map_err(failed)?;
+        division.comm.send_recv("saved", &[], &mut receives).map_err(failed)?;
         if let Some(rank) = told.iter().position(|said| *said == FAILED) {
             return Err(Error::Input(format!("rank {rank} could not write its part")));
         }

@@ -10,7 +10,7 @@ use super::launch::{Argument, blocks};
 use super::rows::Part;
 use crate::attention::{Call, FAR};
 use crate::grid::Limits;
-use compiler::program::Place;
+use compiler::program::BufferSlice;
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
 use text::Kind;
@@ -73,8 +73,8 @@ impl Attention {
     /// The dispatches, whose results lie at multiples of `aligned` bytes.
     pub(super) fn parts(
         &self,
-        args: &[Place],
-        outs: &[Place],
+        args: &[BufferSlice],
+        outs: &[BufferSlice],
         aligned: usize,
         scratch_at: usize,
         limits: &Limits,
