@@ -6,7 +6,7 @@ use compiler::{Backend, Result};
 use cpu::Cpu;
 use ir::composites::{activation, norm, softmax};
 use ir::ops::{Cumulative, ReduceKind, Scan, Sort, TopK};
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
 use std::collections::BTreeMap;
 
 const F: DType = DType::F32;

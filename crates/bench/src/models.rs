@@ -5,8 +5,8 @@ use ir::composites::rope::{Pairs, Rope, rope};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::ops::window::Windows;
 use ir::ops::{Dot, Name, ReduceKind, Remat, RematPolicy};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
-use transform::{DelayedScaling, LowPrecision, FewBits, Rounding};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Type, Unary, Value};
+use transform::{DelayedScaling, FewBits, LowPrecision, Rounding};
 
 const F: DType = DType::F32;
 
@@ -223,7 +223,8 @@ pub(crate) fn train_step(c: &Config) -> Graph {
         let mut states = Vec::new();
         if c.fp8 {
             let delay = Some(DelayedScaling { history: 16, interval: 1 });
-            let [forward, backward] = [LowPrecision::E4M3, LowPrecision::E5M2].map(|few| Rounding { delay, ..Rounding::new(few) });
+            let [forward, backward] =
+                [LowPrecision::E4M3, LowPrecision::E5M2].map(|few| Rounding { delay, ..Rounding::new(few) });
             f = transform::few_bits(&f, &FewBits::new(forward).backward(backward))?;
             let stateful = transform::with_state(&f, None)?;
             (f, states) = (stateful.graph, stateful.states);

@@ -4,7 +4,7 @@ use crate::models::mean_loss;
 use ir::composites::activation;
 use ir::ops::window::Windows;
 use ir::ops::{Conv, Dot, ReduceKind};
-use ir::{GraphBuilder, Builder, DType, Graph, Result, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Result, Unary, Value};
 
 const F: DType = DType::F32;
 

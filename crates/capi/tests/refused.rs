@@ -2,7 +2,7 @@
 
 use compiler::program::Step;
 use compiler::{Options, Program, UncheckedProgram};
-use ir::{GraphBuilder, Builder, DType};
+use ir::{Builder, DType, GraphBuilder};
 use std::ffi::CStr;
 use tensorloom_c::{Status, loom_last_error, loom_program_free, loom_program_load};
 

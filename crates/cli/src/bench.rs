@@ -6,7 +6,7 @@ use crate::device::Machine;
 use crate::output::outln;
 use crate::run::usage;
 use compiler::{Backend, Bindings, Options};
-use ir::{GraphBuilder, Builder, DType};
+use ir::{Builder, DType, GraphBuilder};
 use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
 use models::{Architecture, Model, Random};
 use std::time::{Duration, Instant};

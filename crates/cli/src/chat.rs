@@ -5,7 +5,7 @@ use crate::command::Usage;
 use crate::device::Machine;
 use crate::output::{errln, out, outln};
 use crate::run::{Choosing, Source, load, usage};
-use models::{ChatTemplate, History, BatchOptions, BatchEngine, Tokenizer};
+use models::{BatchEngine, BatchOptions, ChatTemplate, History, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 use crate::Outcome;
 use crate::command::{self, Asked, Usage};
 use crate::output::errln;
-use compiler::{Backend, Bindings, DeviceBuffer, Executable, Fence, Program, OpPlacement, Timing};
+use compiler::{Backend, Bindings, DeviceBuffer, Executable, Fence, OpPlacement, Program, Timing};
 use ir::ops::Composite;
 use ir::{Op, Type};
 use serde_json::{Value as Json, json};

@@ -11,8 +11,8 @@ use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
 use models::{
-    Adapter, Beams, ChatTemplate, Constrainer, Model, NamedTensor, Sampling, Scheme, BatchOptions, BatchEngine, BatchGenerateOptions,
-    Tokenizer, GenerateOptions,
+    Adapter, BatchEngine, BatchGenerateOptions, BatchOptions, Beams, ChatTemplate, Constrainer, GenerateOptions, Model,
+    NamedTensor, Sampling, Scheme, Tokenizer,
 };
 use serde_json::Value as Json;
 use std::io::Write;
@@ -619,7 +619,12 @@ fn search(
                 .into(),
         ));
     }
-    let sizes = BatchOptions { rows: beams.max(2), context: prompt.len() + most, prefix_cache_bytes: 0, ..BatchOptions::default() };
+    let sizes = BatchOptions {
+        rows: beams.max(2),
+        context: prompt.len() + most,
+        prefix_cache_bytes: 0,
+        ..BatchOptions::default()
+    };
     let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, backend).map_err(usage)?;
     let wanted = Beams { count: beams, most, length_penalty: 1.0, ends: ends.clone() };
     let found = slots.search(prompt, &wanted).map_err(usage)?;

@@ -1,7 +1,7 @@
 //! The Schedule IR as JSON (§9.7.2): steps in order, the buffers they read and write, and where those lie.
 
 use compiler::Program;
-use compiler::program::{BufferKind, BufferSlice, BufferRef, Step, TripCount};
+use compiler::program::{BufferKind, BufferRef, BufferSlice, Step, TripCount};
 use lang::lower::Lowered;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::command::Usage;
 use crate::output::outln;
-use models::train::{TokenDataset, saved};
+use models::train::{TokenDataset, checkpoint};
 use models::{Checkpoint, Tokenizer};
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Verify {
 pub(crate) fn verify(args: &Verify) -> Result<Outcome, Usage> {
     let word = &args.run;
     let folder = Path::new(word);
-    let checkpoints = saved::list(&folder.join("checkpoints"));
+    let checkpoints = checkpoint::list(&folder.join("checkpoints"));
     if checkpoints.is_empty() {
         return Err(Usage(format!("{word}: no checkpoints here; give the folder of a run")));
     }
@@ -34,7 +34,7 @@ pub(crate) fn verify(args: &Verify) -> Result<Outcome, Usage> {
         let name = path.strip_prefix(folder).unwrap_or(path).display().to_string();
         line(
             &name,
-            match saved::verify(path) {
+            match checkpoint::verify(path) {
                 Ok(saved) => {
                     usable = Some(saved.step);
                     Ok(format!("step {}", saved.step))

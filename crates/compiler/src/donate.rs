@@ -4,9 +4,9 @@
 //! very element that it is about to write. Then a caller can bind one buffer to both, and state is updated in place.
 
 use crate::backend::Backend;
+use crate::in_place::{may_overwrite, tile_may_overwrite};
 use crate::loops::Buf;
-use crate::overwrite::{may_overwrite, tile_may_overwrite};
-use crate::program::{BufferId, BufferKind, KernelArg, Parts, BufferSlice, Step};
+use crate::program::{BufferId, BufferKind, BufferSlice, KernelArg, Parts, Step};
 use rustc_hash::FxHashMap;
 
 /// Of the (input, output) pairs asked for, those that are safe.

@@ -7,20 +7,20 @@ extern crate self as compiler;
 pub mod backend;
 pub mod clock;
 mod communicator;
+mod copy_elision;
 mod donate;
 mod explain;
 mod fence;
 pub mod fuse;
+mod in_place;
 pub mod interrupt;
 pub mod loops;
-mod made_there;
-mod overwrite;
 pub mod passes;
 mod plan;
 mod products;
 pub mod program;
+mod schedule;
 mod serial;
-mod steps;
 mod strided;
 pub mod target;
 mod verify;
@@ -28,14 +28,14 @@ mod verify;
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, OpPlacement, Timing};
 pub use communicator::{Communicator, DeviceCommunicator, PendingCollective};
 pub use explain::{Explanation, Note};
-pub use fence::{Fence, Completion, ReadFuture};
+pub use fence::{Completion, Fence, ReadFuture};
 pub use passes::Pass;
 pub use plan::ALIGN;
 pub use program::{Program, UncheckedProgram};
 pub use target::Target;
 
 use ir::{Graph, Type};
-use program::{BufferKind, Parts, BufferSlice};
+use program::{BufferKind, BufferSlice, Parts};
 
 /// What can go wrong while compiling or running.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -122,14 +122,17 @@ fn compile_with(
     explanation: Option<Explanation>,
 ) -> Result<(Program, Explanation)> {
     ir::verify::verify(graph)?;
-    let claims = |c: &ir::ops::Composite, types: &[Type]| options.fuse_composites && backend.supports_composite(c, types);
+    let claims =
+        |c: &ir::ops::Composite, types: &[Type]| options.fuse_composites && backend.supports_composite(c, types);
     let target = backend.target();
     let mut g = std::borrow::Cow::Borrowed(graph);
     for pass in Pass::ORDER {
         g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
     }
     if !options.donate.is_empty() {
-        g = std::borrow::Cow::Owned(passes::updates::updates(&g, &options.donate, &|op| backend.supports_in_place(op))?);
+        g = std::borrow::Cow::Owned(passes::update_to_scatter::updates(&g, &options.donate, &|op| {
+            backend.supports_in_place(op)
+        })?);
     }
     target.check(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
@@ -137,7 +140,7 @@ fn compile_with(
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
     let replaced = options.donate.iter().filter_map(pair).collect();
     let runs = |op: &ir::Op, types: &[Type]| backend.placement(op, types);
-    let mut lowering = steps::Lowering {
+    let mut lowering = schedule::Lowering {
         target,
         runs: &runs,
         buffers: Vec::new(),
@@ -147,16 +150,22 @@ fn compile_with(
         explanation,
     };
     let (inputs, outputs) = (g.input_types(), g.output_types());
-    let ins: Vec<BufferSlice> =
-        inputs.iter().enumerate().map(|(i, t)| BufferSlice::of(lowering.buffer(t.clone(), BufferKind::Input(i)))).collect();
-    let outs: Vec<BufferSlice> =
-        outputs.iter().enumerate().map(|(i, t)| BufferSlice::of(lowering.buffer(t.clone(), BufferKind::Output(i)))).collect();
+    let ins: Vec<BufferSlice> = inputs
+        .iter()
+        .enumerate()
+        .map(|(i, t)| BufferSlice::of(lowering.buffer(t.clone(), BufferKind::Input(i))))
+        .collect();
+    let outs: Vec<BufferSlice> = outputs
+        .iter()
+        .enumerate()
+        .map(|(i, t)| BufferSlice::of(lowering.buffer(t.clone(), BufferKind::Output(i))))
+        .collect();
     let mut steps = Vec::new();
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;
     let mut program =
         Parts { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
-    made_there::join(&mut program, &options.donate, backend);
+    copy_elision::join(&mut program, &options.donate, backend);
     plan::plan(&mut program);
     program.donated = donate::donations(&program, &options.donate, backend);
     let program = Program::compiled(program);

@@ -1,7 +1,7 @@
 //! Memory planning: lifetimes and places in the arena.
 
 use crate::donate::overwrites;
-use crate::program::{BufferId, BufferKind, Parts, BufferRef, Step};
+use crate::program::{BufferId, BufferKind, BufferRef, Parts, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
@@ -109,7 +109,8 @@ impl<'a> Lifetimes<'a> {
                 let end = self.clock;
                 // What the loop shares with its outside, or carries, lives through all iterations.
                 step.places(&mut |p, _| {
-                    let carried = matches!(p.slot, crate::program::BufferRef::DoubleBuffered(..)) || !p.strides.is_empty();
+                    let carried =
+                        matches!(p.slot, crate::program::BufferRef::DoubleBuffered(..)) || !p.strides.is_empty();
                     for b in p.buffers() {
                         if carried || known[b.0 as usize].is_some() {
                             self.touch(b, start);

@@ -1,13 +1,13 @@
 //! Matrix products: which views they read in place, which operands they compute while packing, who reads their results.
 
-use crate::fuse::{self, Param, FusionUnit};
-use crate::program::{MatmulOperand, Matmul, BufferSlice, Prologue};
-use crate::steps::place_of;
+use crate::fuse::{self, FusionUnit, Param};
+use crate::program::{BufferSlice, Matmul, MatmulOperand, Prologue};
+use crate::schedule::place_of;
 use crate::strided::{Strided, joined, strided};
 use crate::target::Target;
 use crate::{Error, Result};
 use ir::ops::Dot;
-use ir::{Graph, Semantics, Node, Op, Type, Value};
+use ir::{Graph, Node, Op, Semantics, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) fn recompute(graph: &Graph, target: &Target) -> Graph {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
     let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)), target);
     let standalone = |node: &Node| fuse::is_standalone(node, target);
-    crate::passes::recompute::recompute(graph, &kept, &standalone, &base, &target.keep)
+    crate::passes::rematerialize_cheap::recompute(graph, &kept, &standalone, &base, &target.keep)
 }
 
 /// Which units read each value that a product computes, in execution order.

@@ -6,7 +6,7 @@
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::composites::attention::{Attention, attention, attention_backward};
-use ir::{GraphBuilder, Builder, DType, Graph, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Type};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -7,7 +7,7 @@
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::ops::{Conv, ReduceKind, ReduceWindow, Windows};
-use ir::{Binary, GraphBuilder, Builder, DType, Graph, Value};
+use ir::{Binary, Builder, DType, Graph, GraphBuilder, Value};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -7,7 +7,7 @@
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::ops::{ArgReduce, ReduceKind};
-use ir::{GraphBuilder, Builder, DType, Graph, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Unary};
 use std::time::Instant;
 
 fn graphs(n: usize) -> Vec<(&'static str, Graph)> {

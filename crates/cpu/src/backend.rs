@@ -8,7 +8,9 @@ use crate::load::Loaded;
 use crate::memory::HostBuffer;
 use crate::pool::{Denormals, Pool};
 use crate::thresholds::Threshold;
-use compiler::target::{Epilogues, RecomputePolicy, KernelLimits, SplitReduction, Products, Prologues, Schedule, CpuSchedule};
+use compiler::target::{
+    CpuSchedule, Epilogues, KernelLimits, Products, Prologues, RecomputePolicy, Schedule, SplitReduction,
+};
 use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -142,7 +144,11 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
                 w.row_vector as usize,
                 "the same: rows of sums that fill a vector have it to themselves",
             ),
-            Threshold::new("schedule.abreast", w.interleaved_rows.0 as usize, "short rows: from here they have a lane each"),
+            Threshold::new(
+                "schedule.abreast",
+                w.interleaved_rows.0 as usize,
+                "short rows: from here they have a lane each",
+            ),
             Threshold::new(
                 "schedule.abreast_block",
                 w.interleaved_rows.1 as usize,

@@ -7,7 +7,7 @@ use crate::library::Started;
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
 use crate::pool::share;
 use compiler::clock::Instant;
-use compiler::program::{KernelArg, BufferSlice, BufferRef, Step, TripCount};
+use compiler::program::{BufferRef, BufferSlice, KernelArg, Step, TripCount};
 use compiler::{Error, Result, Timing};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -23,24 +23,24 @@
 mod arena;
 mod backend;
 pub mod codegen;
+mod collective_overlap;
 mod execute;
 pub mod gemm;
-mod general;
 mod interrupt;
 mod library;
 mod load;
-mod mapped;
 mod memory;
-mod overlap;
+mod mmap;
 pub mod pool;
 mod priority;
+mod shape_generic;
 mod thresholds;
 
 pub use backend::Cpu;
+pub use collective_overlap::collective_deadlines;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
-pub use mapped::MmapFile;
-pub use memory::{HostBuffer, trim_heap, keep_little_freed};
-pub use overlap::collective_deadlines;
+pub use memory::{HostBuffer, keep_little_freed, trim_heap};
+pub use mmap::MmapFile;
 pub use priority::lower_priority;
 pub use thresholds::{Threshold, thresholds};

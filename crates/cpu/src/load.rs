@@ -10,7 +10,9 @@ use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::loops::Kernel;
-use compiler::program::{BufferKind, MatmulOperand, KernelArg, LoopStep, Matmul, BufferSlice, Program, BufferRef, Step, TripCount};
+use compiler::program::{
+    BufferKind, BufferRef, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
+};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
@@ -47,13 +49,44 @@ pub(crate) enum Code {
 
 /// A step ready to run.
 pub(crate) enum Ready {
-    Kernel { code: Code, sizes: Box<[i64]>, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
-    Matmul { plan: Box<Plan>, a: Side, b: Side, out: Product },
-    Library { routine: Box<dyn Routine>, args: Vec<BufferSlice>, outs: Vec<BufferSlice> },
-    Copy { from: BufferSlice, to: BufferSlice, bytes: usize },
-    Zero { to: BufferSlice, bytes: usize },
-    Branch { index: BufferSlice, branches: Vec<Vec<Ready>> },
-    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(BufferSlice, BufferSlice, usize)> },
+    Kernel {
+        code: Code,
+        sizes: Box<[i64]>,
+        args: Vec<KernelArg>,
+        parallel: Option<i64>,
+        scratch: usize,
+    },
+    Matmul {
+        plan: Box<Plan>,
+        a: Side,
+        b: Side,
+        out: Product,
+    },
+    Library {
+        routine: Box<dyn Routine>,
+        args: Vec<BufferSlice>,
+        outs: Vec<BufferSlice>,
+    },
+    Copy {
+        from: BufferSlice,
+        to: BufferSlice,
+        bytes: usize,
+    },
+    Zero {
+        to: BufferSlice,
+        bytes: usize,
+    },
+    Branch {
+        index: BufferSlice,
+        branches: Vec<Vec<Ready>>,
+    },
+    Loop {
+        level: usize,
+        trip: ReadyTrip,
+        reverse: bool,
+        body: Vec<Ready>,
+        after: Vec<(BufferSlice, BufferSlice, usize)>,
+    },
 }
 
 /// How often a loop runs.
@@ -122,7 +155,7 @@ impl Loaded {
         }
         let mut needs = Needs { general, ..Needs::default() };
         let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
-        let needed = crate::overlap::collective_deadlines(&program);
+        let needed = crate::collective_overlap::collective_deadlines(&program);
         let mut constants = Vec::with_capacity(program.buffers.len());
         for b in &program.buffers {
             constants.push(match &b.class {
@@ -451,7 +484,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                 .fold(0, usize::saturating_add);
             needs.kernel = needs.kernel.max(scratch);
             let (code, sizes) = if needs.general {
-                let (kernel, sizes) = crate::general::general(kernel);
+                let (kernel, sizes) = crate::shape_generic::general(kernel);
                 (code(cpu, &Arc::new(kernel))?, sizes.into())
             } else {
                 (code(cpu, kernel)?, Box::default())

@@ -6,7 +6,7 @@ use compiler::{ALIGN, DeviceBuffer};
 use cpu::{Cpu, HostBuffer};
 use harness::{Random, bindings, load, read, same};
 use ir::ops::Sort;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
 use std::sync::Arc;
 
 /// A product, a sum over rows, a sort and a convolution: kernels with scratch, packed panels and routines.

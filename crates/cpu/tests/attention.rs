@@ -6,7 +6,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::composites::attention::{Attention, attention};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type};
 
 struct Case {
     batch: Vec<usize>,

@@ -6,7 +6,7 @@ mod harness;
 use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, run};
-use ir::{GraphBuilder, Builder, DType, Literal, Scalar, Type, interp};
+use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, interp};
 
 fn backends() -> Vec<Cpu> {
     let targets = match Target::detect() {

@@ -8,7 +8,7 @@ use ir::composites::activation::{self, Gelu};
 use ir::composites::loss::{CrossEntropy, cross_entropy};
 use ir::composites::softmax;
 use ir::ops::Composite;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 
 /// From where functions have underflowed to where they are straight, densely, and closer still around 0 and ±4.2.
 fn points() -> Vec<f64> {

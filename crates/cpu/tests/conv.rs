@@ -6,7 +6,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::{Conv, Windows};
-use ir::{GraphBuilder, Builder, DType, Graph};
+use ir::{Builder, DType, Graph, GraphBuilder};
 
 fn graph(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) -> Graph {
     let mut b = Builder::new();

@@ -5,7 +5,7 @@ mod harness;
 use cpu::Cpu;
 use harness::{run, same};
 use ir::ops::{Pad, ReduceKind, Sort, TopK};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Value, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Value, interp};
 
 fn agrees(what: &str, g: &Graph) {
     let inputs: Vec<Literal> = g

@@ -6,7 +6,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, DType, Literal, Op, Scalar, Type};
+use ir::{Builder, DType, GraphBuilder, Literal, Op, Scalar, Type};
 
 /// Results on 1, 2, 3 and 16 threads, which are the same bits, as f64.
 fn results(op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {

@@ -7,7 +7,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::{Fft, FftKind};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
 
 fn graph(kind: FftKind, axes: &[usize], dtype: DType, shape: &[usize]) -> Graph {
     let mut b = Builder::new();

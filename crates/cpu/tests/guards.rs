@@ -12,7 +12,7 @@ use cpu::codegen::Target;
 use harness::guarded::{Side, guarded};
 use harness::{Random, close, load, read, run, same};
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, DType, Graph, Op, Shape, Type, Unary, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Op, Shape, Type, Unary, interp};
 use std::sync::Arc;
 
 /// Backends of each instruction set, on several thread counts.

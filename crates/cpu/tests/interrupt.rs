@@ -3,7 +3,7 @@
 use compiler::{Backend, Bindings, Error, Executable, Options, interrupt};
 use cpu::Cpu;
 use ir::ops::{Scan, While};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use cpu::Cpu;
 use harness::{Random, bindings, load};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, DType, Graph, Op, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Op, Type};
 use oracle::counting::{Counting, allocations};
 
 #[global_allocator]

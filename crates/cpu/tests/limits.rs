@@ -3,7 +3,7 @@
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Error, Options};
 use cpu::Cpu;
-use ir::{GraphBuilder, Builder, DType};
+use ir::{Builder, DType, GraphBuilder};
 
 #[test]
 fn memory_that_is_not_there_is_an_error_with_its_size() {

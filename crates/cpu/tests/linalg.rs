@@ -5,7 +5,7 @@ mod harness;
 use cpu::Cpu;
 use harness::{Random, close, run, same};
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type};
 
 fn graph(op: Op, types: &[Type]) -> Graph {
     let mut b = Builder::new();

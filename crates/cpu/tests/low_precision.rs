@@ -7,7 +7,7 @@ use cpu::Cpu;
 use harness::Random;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::{activation, embedding, loss, norm};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Result, Scalar, Type, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Unary, Value};
 use transform::{Policy, precision};
 
 const F: DType = DType::F32;

@@ -8,7 +8,9 @@
 mod harness;
 
 use compiler::loops::{self, Extent, Index, Kernel, Op, Size, Stmt};
-use compiler::program::{BufferId, BufferKind, MatmulOperand, KernelArg, Parts, BufferSlice, BufferRef, Step, TripCount};
+use compiler::program::{
+    BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, MatmulOperand, Parts, Step, TripCount,
+};
 use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Options, Program, UncheckedProgram};
 use cpu::Cpu;
 use harness::guarded::{Side, guarded};

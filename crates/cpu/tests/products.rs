@@ -5,7 +5,7 @@ mod harness;
 use compiler::program::{MatmulOperand, Step};
 use cpu::Cpu;
 use harness::{Random, close, load, run};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary, interp};
 
 fn inputs(g: &Graph) -> Vec<Literal> {
     let mut r = Random(11);

@@ -7,7 +7,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::ops::gather::GatherMode;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, interp};
 
 const DTYPES: [DType; 6] = [DType::U8, DType::Bool, DType::BF16, DType::F32, DType::F64, DType::I64];
 

@@ -6,7 +6,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Shape, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Shape, Type};
 
 const DTYPES: [DType; 9] =
     [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::U32, DType::Bool];

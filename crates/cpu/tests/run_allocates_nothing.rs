@@ -5,7 +5,7 @@ use cpu::Cpu;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
 use oracle::counting::{Counting, allocations};
 
 #[global_allocator]

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 use compiler::loops::{Builder as Loops, LoopKind, Mode, Size};
-use compiler::program::{Buffer, BufferId, BufferKind, KernelArg, Parts, BufferSlice, Step};
+use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, KernelArg, Parts, Step};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options, UncheckedProgram};
 use cpu::{Cpu, HostBuffer};
-use ir::{GraphBuilder, Builder, DType, Graph, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Type};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -54,7 +54,7 @@ fn graphs() -> Vec<(Graph, Vec<Literal>)> {
 
 fn attention() -> Graph {
     use ir::composites::attention::{Attention, attention};
-    use ir::{GraphBuilder, Builder, DType, Type};
+    use ir::{Builder, DType, GraphBuilder, Type};
     let t = Type::new(DType::F32, &[2, 3, 16, 8]);
     let op = attention(&t, &t, &t, &Attention::default()).unwrap();
     let mut b = Builder::new();

@@ -2,7 +2,7 @@
 
 use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
-use ir::{GraphBuilder, Builder, DType, Unary};
+use ir::{Builder, DType, GraphBuilder, Unary};
 use std::sync::{Arc, Barrier};
 
 /// A chain with products, whose values between must be in memory.

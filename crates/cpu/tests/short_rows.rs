@@ -6,7 +6,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::ReduceKind;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Unary, Value, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Unary, Value, interp};
 
 fn wide(b: &mut Builder, x: Value, shape: &[usize]) -> Value {
     b.unreduce(x, shape, &[shape.len() - 1]).unwrap()

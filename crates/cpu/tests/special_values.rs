@@ -5,7 +5,7 @@ mod harness;
 
 use cpu::Cpu;
 use harness::run;
-use ir::{Binary, GraphBuilder, Builder, DType, Literal, Scalar, Type, Unary, interp};
+use ir::{Binary, Builder, DType, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::collections::BTreeMap;
 
 /// Arguments and results by function and dtype.

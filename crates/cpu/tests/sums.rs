@@ -5,7 +5,7 @@ mod harness;
 use cpu::Cpu;
 use harness::{Random, bindings, load, read, same};
 use ir::ops::{Cumulative, Dot, ReduceKind};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary};
 
 /// The results with 1, 2, 3, 5 and 16 threads, which are the same bits.
 fn results(what: &str, g: &Graph, inputs: &[Literal]) -> Vec<Literal> {

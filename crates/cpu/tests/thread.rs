@@ -5,7 +5,7 @@ use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
 use ir::composites::norm::rmsnorm;
 use ir::ops::Scan;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::sync::Arc;
 
 const F: DType = DType::F32;

@@ -6,7 +6,7 @@ use cpu::Cpu;
 use cpu::gemm::Isa;
 use harness::{Random, close, run, same};
 use ir::ops::Dot;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Unary, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Unary, interp};
 
 /// `[batch, m, k]·[batch, k, n]` with either operand turned, and what comes before and after.
 #[derive(Clone, Copy, Debug)]

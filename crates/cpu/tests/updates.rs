@@ -3,7 +3,7 @@
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};
 use std::sync::Arc;
 
 struct Case {

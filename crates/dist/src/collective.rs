@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::reduce::{CollectiveKind as Kind, reduce};
 use crate::transport::{Tag, Transport};
-use crate::zeros::{packed, unpacked};
+use crate::zero_compression::{packed, unpacked};
 use ir::Type;
 
 /// A collective among some ranks.

@@ -323,7 +323,12 @@ impl Communicator for Comm {
         Comm::run(self, op, ty, from, to).map_err(compiler::Error::from)
     }
 
-    fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> compiler::Result<Option<Box<dyn compiler::PendingCollective>>> {
+    fn start(
+        &self,
+        op: &Collective,
+        ty: &Type,
+        from: &[u8],
+    ) -> compiler::Result<Option<Box<dyn compiler::PendingCollective>>> {
         let started = Comm::start(self, op, ty, from).map_err(compiler::Error::from)?;
         Ok(started.map(|s| Box::new(s) as Box<dyn compiler::PendingCollective>))
     }

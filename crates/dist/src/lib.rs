@@ -26,7 +26,7 @@ mod error;
 pub mod groups;
 pub mod launch;
 pub mod local;
-mod mail;
+mod message_queue;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 #[cfg(any(unix, windows))]
@@ -37,7 +37,7 @@ mod rendezvous;
 mod secret;
 pub mod tcp;
 mod transport;
-mod zeros;
+mod zero_compression;
 
 pub use comm::{Comm, Started, Traffic};
 pub use error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
-use crate::mail::MessageQueue;
+use crate::message_queue::MessageQueue;
 use crate::transport::{Tag, Transport};
 use ir::Mesh;
 use std::sync::Arc;

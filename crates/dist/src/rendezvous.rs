@@ -10,7 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::launch::ProcessInfo;
-use crate::mail::patience;
+use crate::message_queue::patience;
 use crate::secret::{Key, Mac, Nonce};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};

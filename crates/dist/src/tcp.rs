@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::launch::ProcessInfo;
-use crate::mail::MessageQueue;
+use crate::message_queue::MessageQueue;
 pub use crate::rendezvous::VERSION;
 use crate::rendezvous::{self, get_exact, get_text, put_text};
 use crate::transport::{Tag, Transport};

@@ -123,7 +123,9 @@ fn ranks_in_different_programs_are_told_so() {
     });
     let e = e.unwrap_err().to_string();
     assert!(e.contains("runs another program") && e.contains("same order"), "{e}");
-    let e = local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks(&format!("seed {}", comm.rank()))).unwrap_err().to_string();
+    let e = local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks(&format!("seed {}", comm.rank())))
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("settings, data or model are not the same"), "{e}");
     assert!(local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks("seed 1")).is_ok());
 }

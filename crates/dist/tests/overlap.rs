@@ -3,7 +3,7 @@
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
 use dist::{Comm, Result, Tag, Transport, local};
-use ir::{GraphBuilder, Builder, DType, Graph, Mesh, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,11 @@
 //! `Engine`: what owns the tables, the devices and the caches.
 
-use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
 use crate::kernels::Kernels;
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
-use crate::narrow;
 use crate::node::{Node, Spare};
 use crate::operand::Number;
 use crate::plan::Roots;
@@ -17,8 +15,10 @@ use crate::record::{Record, number_like, record};
 use crate::region::{Variant, VariantId};
 use crate::state::State;
 use crate::storage::Stored;
+use crate::storage_base::{BaseBinding, BaseId};
 use crate::tensor::Tensor;
 use crate::tree::Tree;
+use crate::x64;
 use compiler::Backend;
 use ir::{DType, Element, Graph, Literal, Loc, Type, Values};
 
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     pub(crate) fn literal_at(&self, literal: &Literal, at: &Loc) -> Tensor {
-        let narrow = narrow::literal(literal);
+        let narrow = x64::literal(literal);
         let literal = narrow.as_ref().unwrap_or(literal);
         let at = &context::place(at);
         if context::trace().is_some() {

@@ -1,8 +1,8 @@
 //! Semantic effects, the tokens that order them, and their identity (§3).
 
-use crate::base::BaseId;
-use crate::loc::LocId;
 use crate::node::{Node, Ref};
+use crate::state_cell::LocId;
+use crate::storage_base::BaseId;
 use ir::Loc;
 use smallvec::SmallVec;
 use std::collections::VecDeque;

@@ -1,17 +1,17 @@
 //! Running a plan and committing what it did (§3.5).
 
-use crate::base::BaseId;
 use crate::engine::{Device, Shared};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, Token};
 use crate::inspect::PlanRecord;
 use crate::intern::Signature;
 use crate::kernels::{self, Over, What};
-use crate::loc::LocId;
 use crate::lock::ExecGuard;
 use crate::node::{Node, Ref, Work};
 use crate::plan::{Item, Plan, Roots};
+use crate::state_cell::LocId;
 use crate::storage::{Stored, Values};
+use crate::storage_base::BaseId;
 use crate::transfer::place;
 use compiler::{Bindings, interrupt};
 use ir::{Loc, Op};

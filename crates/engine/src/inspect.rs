@@ -1,12 +1,12 @@
 //! Looking into the engine, so that its laws can be tested from outside.
 
-use crate::base::{BaseBinding, BaseId};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::{Effect, Event, EventKey, Origin, StoreKind, Token, Tokens};
-use crate::loc::{LocId, LocRole, Tombstone};
 use crate::node::{Node, Ref, Work};
 use crate::pool::PoolStats;
+use crate::state_cell::{LocId, LocRole, Tombstone};
+use crate::storage_base::{BaseBinding, BaseId};
 use crate::tensor::Tensor;
 use ir::{Loc, Op, Type};
 use rustc_hash::FxHashSet;

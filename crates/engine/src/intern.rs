@@ -9,7 +9,7 @@ use crate::kernels::Kernel;
 use crate::lru::hash_of;
 use crate::node::Ref;
 use ir::ops::{Composite, SavedForBackward};
-use ir::{Binary, Op, InferError, Type, Unary};
+use ir::{Binary, InferError, Op, Type, Unary};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 use std::cell::RefCell;

@@ -1,14 +1,14 @@
 //! Lazy nodes: pure ops that were recorded and may not have run yet.
 
 use crate::autograd::Leaf;
-use crate::base::BaseId;
 use crate::context;
 use crate::event::{EventKey, Origin, Token};
 use crate::intern::{Signature, Ty};
-use crate::loc::LocId;
 use crate::profile::Label;
 use crate::region::Variant;
+use crate::state_cell::LocId;
 use crate::storage::{Stored, Values};
+use crate::storage_base::BaseId;
 use ir::{Loc, Op};
 use smallvec::SmallVec;
 use std::mem;

@@ -176,7 +176,7 @@ macro_rules! numbers {
             }
         }
 
-        impl Term for $t {
+        impl TensorOrScalar for $t {
             fn term(&self) -> OperandRef<'_> {
                 OperandRef::Number((*self).into())
             }

@@ -1,9 +1,9 @@
 //! Plans: what must run so that something exists, in a deterministic order (§3.4).
 
 use crate::event::{Effect, Event, EventKey, StoreKind, Token};
-use crate::loc::LocId;
 use crate::node::{Node, Ref, Work};
 use crate::state::State;
+use crate::state_cell::LocId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 

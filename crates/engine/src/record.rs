@@ -1,19 +1,19 @@
 //! Recording: one path for every op, into the engine's lazy graph or into the trace at hand.
 
-use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::{self, Signature};
-use crate::narrow;
 use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
 use crate::operand::Number;
 use crate::state::State;
+use crate::storage_base::{BaseBinding, BaseId};
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::{ANYWHERE, device_of};
+use crate::x64;
 use ir::error::TypeError;
 use ir::ops::{Call, SavePolicy};
-use ir::{Binary, GraphBuilder, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
@@ -157,7 +157,7 @@ impl<'a> LazyBuild<'a> {
 
 impl GraphBuilder for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
-        let op = self.state.ops.get(narrow::op(op));
+        let op = self.state.ops.get(x64::op(op));
         self.push(&op, args)
     }
 

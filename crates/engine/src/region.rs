@@ -5,12 +5,12 @@ use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
 use crate::intern::Ty;
 use crate::kernels::Over;
-use crate::loc::LocRole;
 use crate::lru::hash_of;
 use crate::node::{Args, Node, Ref, Work};
 use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::Schedule;
+use crate::state_cell::LocRole;
 use crate::tensor::{Kind, Tensor};
 use crate::trace::{Input, Mode, Trace, TraceState};
 use crate::transfer::one_device;
@@ -167,8 +167,11 @@ impl Shared {
     pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: How) -> Result<Variant> {
         let backend = &self.devices[how.device].pool.backend;
         let start = compiler::clock::Instant::now();
-        let program =
-            compiler::compile(&graph, &**backend, &Options { donate, fuse_composites: how.claims, ..Options::default() })?;
+        let program = compiler::compile(
+            &graph,
+            &**backend,
+            &Options { donate, fuse_composites: how.claims, ..Options::default() },
+        )?;
         debug::say(4, || program.to_string());
         let types = graph.output_types().into_iter().map(Arc::new).collect();
         let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };

@@ -8,14 +8,14 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::event::Effect;
-use crate::loc::{LocId, LocRole};
 use crate::record::{Record, Tensors, record};
 use crate::state::State;
+use crate::state_cell::{LocId, LocRole};
 use crate::tensor::Tensor;
 use crate::trace::Mode;
 use ir::composites::dropout;
 use ir::ops::{Bitcast, Call, Threefry2x32};
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Loc, Scalar, Type, Unary, Value, Values};
+use ir::{Binary, Builder, Compare, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value, Values};
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! The engine's tables and the semantics of reading and writing bases (§3).
 
 use crate::autograd::Leaf;
-use crate::base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, Tokens, after_all};
 use crate::inspect::{Log, PlanRecord};
 use crate::intern::{Ops, Signatures, Ty};
-use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::node::{Args, Node, Ref, Spare, Work};
 use crate::rng::Rng;
+use crate::state_cell::{LocEntry, LocId, LocRole, LocTable, Tombstone};
+use crate::storage_base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::tensor::Invalid;
 use ir::Loc;
 use std::sync::Arc;

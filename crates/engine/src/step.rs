@@ -1,9 +1,9 @@
 //! `mark_step`: the end of a step (§6).
 
-use crate::base::BaseBinding;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::plan::Roots;
+use crate::storage_base::BaseBinding;
 
 impl Engine {
     /// Runs everything that is pending, tidies the tables, and begins a new step. Gives the first error that a tensor

@@ -10,15 +10,15 @@
 //! ```
 
 use crate::autograd::Leaf;
-use crate::base::BaseId;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::narrow;
 use crate::record::{LazyBuild, Record, Tensors, record};
+use crate::storage_base::BaseId;
 use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
+use crate::x64;
 use ir::ops::StopGradient;
-use ir::{GraphBuilder, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
+use ir::{Builder, Graph, GraphBuilder, Literal, Loc, Op, Scalar, Type, Value, Values};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -108,7 +108,7 @@ struct TraceBuild<'a> {
 
 impl GraphBuilder for TraceBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
-        self.state.b.emit(narrow::op(op), args)
+        self.state.b.emit(x64::op(op), args)
     }
 
     fn ty(&self, v: Value) -> Type {
@@ -120,7 +120,7 @@ impl GraphBuilder for TraceBuild<'_> {
         let call = self.state.b.loc.clone();
         let outs = graph.inline_with(args, |node, operands| {
             self.state.b.loc = if node.loc == Loc::Unknown { call.clone() } else { node.loc.clone() };
-            self.state.b.emit(narrow::op(node.op.clone()), operands)
+            self.state.b.emit(x64::op(node.op.clone()), operands)
         });
         self.state.b.loc = call;
         outs

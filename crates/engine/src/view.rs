@@ -1,9 +1,9 @@
 //! Views over a dense base (§2.3, §4): a chain of view ops, and the strides that say what is representable.
 
-use crate::chain::{self, Chain};
+use crate::view_chain::{self, Chain};
 use ir::ops::{Pad, Slice};
 use ir::types::row_major;
-use ir::{GraphBuilder, DType, Op, Result, Scalar, Shape, Type, Value};
+use ir::{DType, GraphBuilder, Op, Result, Scalar, Shape, Type, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -62,13 +62,13 @@ impl View {
             Op::Reshape(r) => view.strides = restride(&self.ty.shape, &self.strides, &r.shape)?,
             _ => return None,
         }
-        view.chain = chain::append(&self.chain, op, &self.ty.shape);
+        view.chain = view_chain::append(&self.chain, op, &self.ty.shape);
         Some(view)
     }
 
     /// The ops that lead from the base to the view.
     pub(crate) fn ops(&self) -> Vec<Arc<Op>> {
-        chain::ops(&self.chain)
+        view_chain::ops(&self.chain)
     }
 
     /// Whether two indices mean the same element.

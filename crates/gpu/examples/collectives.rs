@@ -13,7 +13,7 @@ use dist::nccl::Nccl;
 use dist::{Comm, Error, Result, local};
 use gpu::cuda::Cuda;
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Mesh, Op, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Op, Type, Value};
 use oracle::compare::{Tolerance, compare};
 use oracle::random::sharded::sharded;
 use std::process::ExitCode;

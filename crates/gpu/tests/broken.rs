@@ -1,7 +1,7 @@
 //! Grids broken on purpose: each kind of fault is found by the evaluator.
 
 use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Size};
-use gpu::grid::{self, EvalError, LaunchInfo, Kernel, Launch, Limits, Scope, Space, Stmt, View};
+use gpu::grid::{self, EvalError, Kernel, Launch, LaunchInfo, Limits, Scope, Space, Stmt, View};
 use ir::{Binary, DType};
 
 const ROWS: i64 = 5;

@@ -1,7 +1,7 @@
 //! Products of few rows: the kernels' text compiled by the host's C++ compiler (skipped without one), against sums in f64.
 
 use compiler::program::Matmul;
-use gpu::cuda::{Few, PRELUDE, few};
+use gpu::cuda::{Few, PRELUDE, gemv};
 use ir::{DType, Scalar};
 use oracle::Rng;
 use oracle::rng::run_seed;
@@ -97,7 +97,7 @@ fn products_of_few_rows_are_what_they_should_be() {
         let mut input = Vec::new();
         let mut number = |n: i64| input.extend(n.to_le_bytes());
         let index = known.iter().position(|k| *k == f.text().0).unwrap();
-        [1, index as i64, few::THREADS as i64, f.blocks(s) as i64, 1, 11].into_iter().for_each(&mut number);
+        [1, index as i64, gemv::THREADS as i64, f.blocks(s) as i64, 1, 11].into_iter().for_each(&mut number);
         f.sizes(s, rng.chance(0.5)).into_iter().for_each(&mut number);
         number(3);
         for r in &regions {

@@ -3,7 +3,7 @@
 
 mod grids;
 
-use compiler::program::{BufferKind, MatmulOperand, KernelArg, Matmul, BufferSlice, Program, BufferRef, Step};
+use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Options};
 use gpu::grid::{self, Launch, Limits, View};
 use gpu::library::{DeviceCaps, expand, takes};
@@ -13,7 +13,7 @@ use ir::ops::{
     ArgReduce, Conv, Cumulative, GatherMode, PutAlong, RaggedDot, RaggedMode, ReduceKind, ReduceWindow, Scatter,
     ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowGather, WindowScatter, Windows,
 };
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
 use oracle::rng::run_seed;
 use oracle::{Fill, Rng};
 

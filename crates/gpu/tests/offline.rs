@@ -5,7 +5,7 @@
 use compiler::Options;
 use gpu::cuda::Offline;
 use ir::ops::Dot;
-use ir::{GraphBuilder, Builder, DType, Graph};
+use ir::{Builder, DType, Graph, GraphBuilder};
 use oracle::random::{Options as Shape, sample};
 use oracle::rng::run_seed;
 

@@ -8,7 +8,7 @@ use gpu::grid::{self, LaunchInfo, Limits};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
 use ir::ops::{Checkpoint, ReduceKind, Scan};
-use ir::{GraphBuilder, Builder, Compare, DType, Graph, Op, Scalar, Type, Unary, Value};
+use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Scalar, Type, Unary, Value};
 use oracle::{Rng, rng::run_seed};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 mod host;
 
-use gpu::cuda::turn::turn;
+use gpu::cuda::transpose::turn;
 use gpu::cuda::{Arg, Radix, Routine, Running};
 use host::{Run, compiler, host, single};
 use ir::ops::{Cumulative, Permute, ReduceKind, Sort, TopK};

@@ -10,7 +10,7 @@ use compiler::{Backend, Error, Options};
 use gpu::wgpu::{Choice, Wgpu, adapters};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::gather::GatherMode;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};
 use oracle::backend::{Suite, bind, load, results, run, suite};
 use oracle::rng::run_seed;
 use oracle::{Fill, Rng};

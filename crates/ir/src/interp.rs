@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::literal::Literal;
 use crate::ops::dot::Dot;
-use crate::ops::{Semantics, Op, ReduceKind, View};
+use crate::ops::{Op, ReduceKind, Semantics, View};
 use crate::scalar::{Binary, Scalar};
 use crate::types::{Shape, Type, for_each_index, offset};
 

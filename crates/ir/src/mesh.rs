@@ -216,10 +216,9 @@ impl Spec {
     pub fn set(&self, mesh: &Mesh) -> Result<AxisSet, InferError> {
         let mut set = AxisSet::default();
         for name in self.0.iter().flatten() {
-            let at =
-                mesh.axes.iter().position(|a| a.name == *name).ok_or_else(|| {
-                    InferError::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
-                })?;
+            let at = mesh.axes.iter().position(|a| a.name == *name).ok_or_else(|| {
+                InferError::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
+            })?;
             if set.has(AxisSet(1 << at)) {
                 return Err(InferError::other(format!("a sharding cuts two places by `{name}`; a rank has one part")));
             }

@@ -1,6 +1,6 @@
 //! Annotations do what they say: memory, hooks, probes, asserts, precision, gradients, adapters.
 
-use ir::{GraphBuilder, DType, Literal, Scalar, Type, interp};
+use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
 use lang::diagnostic::{Style, render_all};
 use lang::library::WithLibrary;
 use lang::lower::{Hooks, Init, Layer, Lowered, Options, Shown, lower};

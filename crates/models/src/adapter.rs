@@ -8,7 +8,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::export::write_tensors;
 use crate::ia3::Ia3Options;
-use crate::inject::adapted;
+use crate::insert_adapter::adapted;
 use crate::lora::LoraOptions;
 use crate::model::{Model, Piece};
 use crate::random::Random;

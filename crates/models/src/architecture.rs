@@ -2,8 +2,8 @@
 
 use crate::budget;
 use crate::config::{Config, constant};
+use crate::config_fields;
 use crate::error::{Error, Result};
-use crate::fields;
 use crate::mapping::Sources;
 use ir::{DType, Type};
 use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, TypeKind, WeightMapping};
@@ -74,12 +74,12 @@ impl Architecture {
                     known.push(architecture.to_string());
                     continue;
                 }
-                fields::refuse(config, wanted, entries).map_err(fault)?;
+                config_fields::refuse(config, wanted, entries).map_err(fault)?;
                 let given = given(entries, config);
                 let (defaults, mapped) = (defaults(&program, item), mapped_fields(entries));
                 for (key, value) in &given {
                     let field = mapped.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
-                    fields::fits(field, value, defaults.get(key)).map_err(fault)?;
+                    config_fields::fits(field, value, defaults.get(key)).map_err(fault)?;
                     budget::value(key, field, value, defaults.get(key)).map_err(fault)?;
                 }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());

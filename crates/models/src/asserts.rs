@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::session::Session;
-use ir::{GraphBuilder, Builder, DType, Unary, Value};
+use ir::{Builder, DType, GraphBuilder, Unary, Value};
 use lang::lower::{Observation, Shown};
 
 /// Looks at the truths among what a run has shown; `first` is the output of the first observation.

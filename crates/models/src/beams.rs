@@ -81,7 +81,8 @@ impl BatchEngine {
                 if !finished {
                     let ids = |beam: usize, id: i32| open[beam].0.iter().copied().chain([id]).collect();
                     done.extend(
-                        next.iter().map(|(sum, beam, id)| BeamResult { ids: ids(*beam, *id), score: scored(*sum, step) }),
+                        next.iter()
+                            .map(|(sum, beam, id)| BeamResult { ids: ids(*beam, *id), score: scored(*sum, step) }),
                     );
                 }
                 break;

@@ -11,7 +11,7 @@ use crate::session::Session;
 use compiler::Backend;
 use ir::composites::quantized::Packing;
 use ir::ops::ReduceKind;
-use ir::{GraphBuilder, Builder, DType, Graph, Op, Value, Values};
+use ir::{Builder, DType, Graph, GraphBuilder, Op, Value, Values};
 use lang::lower::Options;
 use std::collections::BTreeMap;
 use training::named_tensor::from_bytes;

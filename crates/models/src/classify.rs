@@ -9,7 +9,7 @@ use crate::architecture::{Architecture, DECODERS};
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::last_row::{before_head, last_row};
+use crate::last_token::{before_head, last_row};
 use crate::model::Model;
 use crate::session::{Buffer, Session};
 use crate::special_tokens::object;

@@ -70,9 +70,9 @@ impl Config {
     fn rope(&self) -> Option<Json> {
         let inside = |name: &str| self.json.get(name).and_then(Json::as_object);
         let mut rope = inside("rope_parameters").or_else(|| inside("rope_scaling"))?.clone();
-        rope.retain(|name, value| !value.is_null() && !crate::fields::ROPE_UNREAD.contains(&name.as_str()));
+        rope.retain(|name, value| !value.is_null() && !crate::config_fields::ROPE_UNREAD.contains(&name.as_str()));
         for inner in rope.values_mut().filter_map(Json::as_object_mut) {
-            inner.retain(|name, _| !crate::fields::ROPE_UNREAD.contains(&name.as_str()));
+            inner.retain(|name, _| !crate::config_fields::ROPE_UNREAD.contains(&name.as_str()));
         }
         let original = "original_max_position_embeddings";
         if let (false, Some(outside)) = (rope.contains_key(original), self.json.get(original)) {

@@ -6,12 +6,12 @@
 
 use crate::adapter::Adapter;
 use crate::asserts;
-use crate::divided::Sharded;
 use crate::error::{Error, Result};
-use crate::inject::adapted;
-use crate::last_row::last_row;
+use crate::insert_adapter::adapted;
+use crate::last_token::last_row;
 use crate::model::Model;
 use crate::session::{Buffer, Session};
+use crate::sharded::Sharded;
 use compiler::Backend;
 use dist::Comm;
 use lang::lower::{Lowered, Observation, Options};

@@ -6,7 +6,7 @@ use crate::mapping::Function;
 use crate::model::Model;
 use crate::session::Session;
 use compiler::Backend;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
@@ -156,7 +156,12 @@ impl Model {
 
     /// What the model's `@probe`s capture on a batch, forward ones first; those of gradients (`grad_stats`, `grad_full`)
     /// need labels, and are left out without them.
-    pub fn capture(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Vec<Captured>> {
+    pub fn capture(
+        &self,
+        ids: &[Vec<i32>],
+        labels: Option<&[Vec<i32>]>,
+        backend: &dyn Backend,
+    ) -> Result<Vec<Captured>> {
         let steps = self.check_ids(ids)?;
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;

@@ -3,7 +3,7 @@
 use crate::checkpoint::dtype_of;
 use crate::companions::weights_in;
 use crate::error::{Error, Result};
-use crate::fresh::cut;
+use crate::init::cut;
 use crate::mapping::{Sources, exports};
 use crate::model::{Model, Piece};
 use crate::tensor_file;

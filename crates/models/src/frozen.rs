@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::model::Model;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
 
 impl Model {
     /// The graph from ids (`i32[batch, steps]`) to logits in f32, with the parameters inside of it. For programs that are shipped.

@@ -9,8 +9,8 @@
 
 use crate::error::Result;
 use ir::attr::Attr;
-use ir::ops::{Composite, Semantics, Op, View};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Node, Shape, Type, Value, composites};
+use ir::ops::{Composite, Op, Semantics, View};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Node, Shape, Type, Value, composites};
 use std::collections::BTreeMap;
 
 /// A step that adds a row. Its inputs are those of the graph, of which the ids are one, then the position, then the caches; its outputs
@@ -84,7 +84,8 @@ impl Step {
             if node.args != other.args || node.outs != other.outs || !self.alike(&node.op, &other.op) {
                 return Ok(None);
             }
-            let Some(args) = node.args.iter().map(|arg| have.get(arg).copied()).collect::<Option<Vec<Tracked>>>() else {
+            let Some(args) = node.args.iter().map(|arg| have.get(arg).copied()).collect::<Option<Vec<Tracked>>>()
+            else {
                 return Ok(None);
             };
             self.b.loc = node.loc.clone();

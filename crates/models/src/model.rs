@@ -5,7 +5,7 @@ use crate::budget;
 use crate::checkpoint::{Checkpoint, inexact};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::fresh::{cut, draw};
+use crate::init::{cut, draw};
 use crate::mapping::{Function, Slice, sources};
 use crate::pooling::Pooling;
 use crate::random::Random;

@@ -5,13 +5,13 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::stored::is_rounded;
+use crate::quantized_params::is_rounded;
 use crate::weight::Weight;
 use ir::composites::quantized::rows::{Rows, encode};
 use ir::composites::quantized::{Format, Packing, dequantize};
 use ir::ops::gather::GatherMode;
 use ir::ops::{Call, Dot, Remat};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, Value, Values};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Value, Values};
 use lang::lower::{Lowered, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
-use crate::inject::{chooses, is_expert_product, is_product};
+use crate::insert_adapter::{chooses, is_expert_product, is_product};
 use crate::model::Model;
 use crate::packed::PackedWeight;
 use crate::weight::Weight;

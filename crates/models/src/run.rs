@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::session::Session;
 use compiler::Backend;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use lang::lower::Options;
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};

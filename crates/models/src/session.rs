@@ -4,7 +4,7 @@ use crate::budget;
 use crate::error::Result;
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options, Program};
 use ir::ops::{Composite, Derivative};
-use ir::{GraphBuilder, Builder, Graph, Op, Type, Value};
+use ir::{Builder, Graph, GraphBuilder, Op, Type, Value};
 use std::sync::Arc;
 
 pub(crate) type Buffer = Arc<dyn DeviceBuffer>;

@@ -2,9 +2,9 @@
 
 use crate::companions::{self, Part};
 use crate::error::{Error, Result};
-use crate::expansion;
 use crate::guard::guarded;
 use crate::special_tokens::{Named, SpecialTokens, holding};
+use crate::tokenizer_growth;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -83,7 +83,7 @@ impl Tokenizer {
         let fault = |what: String| Error::file(path, format!("not a tokenizer of HuggingFace's form: {what}"));
         let bytes = files::read(path, LARGEST)?;
         let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))?;
-        expansion::check(&json).map_err(|what| Error::file(path, what))?;
+        tokenizer_growth::check(&json).map_err(|what| Error::file(path, what))?;
         drop(json);
         let mut inner = made(bytes).map_err(|e| fault(e.to_string()))?;
         // As transformers does: these belong to a call, not to the tokenizer.
@@ -138,7 +138,7 @@ impl Tokenizer {
     /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
     pub(crate) fn of_json(json: &serde_json::Value, special: SpecialTokens, path: &Path) -> Result<Tokenizer> {
         let fault = |e: String| Error::file(path, format!("its tokenizer can't be used: {e}"));
-        expansion::check(json).map_err(fault)?;
+        tokenizer_growth::check(json).map_err(fault)?;
         let mut inner = made(json.to_string()).map_err(|e| fault(e.to_string()))?;
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
         inner.with_padding(None);

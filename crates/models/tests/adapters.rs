@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, ObjectiveOptions, Settings, NoProgress, StepSizes, Trainer, run};
+use models::train::{AdamW, Batch, NoProgress, ObjectiveOptions, Settings, StepSizes, Trainer, run};
 use models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,8 @@ fn check_steps(kind: &str) {
     let model = Model::load(&data("llama"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let adapter = Adapter::read(&folder.join("llama"), &model).unwrap_or_else(|e| panic!("{e}"));
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
-    let mut trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).expect("compiles");
+    let mut trainer =
+        Trainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");

@@ -4,7 +4,8 @@
 use cpu::Cpu;
 use ir::DType;
 use models::train::{
-    Batch, Batches, Observer, Progress, Settings, NoProgress, TextDataset, TokenDataset, validation_batches, run, write_stories,
+    Batch, Batches, NoProgress, Observer, Progress, Settings, TextDataset, TokenDataset, run, validation_batches,
+    write_stories,
 };
 use models::{Classifier, Tokenizer};
 use std::io::Write;
@@ -162,7 +163,8 @@ fn examples_of_every_objective_are_trained_on() {
     for (objective, data) in cases {
         let out = folder.join(objective.split(',').next().expect("a name"));
         let wanted = settings(&out, &[("data", &data), ("objective", objective), ("steps", "25"), ("seq", "16")]);
-        let done = run(&wanted, false, &[], &Cpu::new(2), &mut NoProgress).unwrap_or_else(|e| panic!("{objective}: {e}"));
+        let done =
+            run(&wanted, false, &[], &Cpu::new(2), &mut NoProgress).unwrap_or_else(|e| panic!("{objective}: {e}"));
         let log = std::fs::read_to_string(out.join("log.jsonl")).expect("a log");
         let losses: Vec<f64> = log
             .lines()
@@ -233,7 +235,8 @@ fn child() {
         file.flush().expect("written");
     }
     let texts = TextDataset::open(&folder).expect("there");
-    let tokens = TokenDataset::prepare(&texts, &tokenizer, 300, &folder.join("ids"), &mut |_, _| true).expect("encoded");
+    let tokens =
+        TokenDataset::prepare(&texts, &tokenizer, 300, &folder.join("ids"), &mut |_, _| true).expect("encoded");
     let batches = Batches::new(&tokens, 64, tokenizer.end(), 3).expect("cut");
     let mut batch = Batch::default();
     for position in (0..50).map(|i| i * batches.per_pass() as u64 / 50) {

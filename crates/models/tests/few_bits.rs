@@ -103,8 +103,9 @@ fn delayed_scaling_is_near_dynamic_scaling() {
     let dynamic = recipe("now", HYBRID);
     let delayed = recipe("late", &format!("{HYBRID}  scaling_strategy: delayed\n"));
     for dtype in [DType::F32, DType::BF16] {
-        let losses =
-            |recipe: Option<&Recipe>| steps(&mut trainer(&ObjectiveOptions { recipe, ..ObjectiveOptions::default() }, 1, dtype), 0..12, 1);
+        let losses = |recipe: Option<&Recipe>| {
+            steps(&mut trainer(&ObjectiveOptions { recipe, ..ObjectiveOptions::default() }, 1, dtype), 0..12, 1)
+        };
         let (now, late, wide) = (losses(Some(&dynamic)), losses(Some(&delayed)), losses(None));
         assert!((now[0] - late[0]).abs() < 1e-5 * now[0], "{now:?} {late:?}");
         assert_ne!(now[2], late[2]);

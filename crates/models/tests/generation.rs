@@ -2,7 +2,9 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Beams, Constrainer, Model, Sampling, BatchOptions, BatchEngine, BatchGenerateOptions, Tokenizer, GenerateOptions};
+use models::{
+    BatchEngine, BatchGenerateOptions, BatchOptions, Beams, Constrainer, GenerateOptions, Model, Sampling, Tokenizer,
+};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,8 +87,11 @@ fn guesses_change_nothing() {
             let plain = model.generate_with(&prompt, 23, &sampling, &cpu, &mut |_| true).expect("runs");
             for (i, draft) in drafts.iter().enumerate() {
                 for count in [1, 3, 5] {
-                    let writing =
-                        GenerateOptions { sampling: Some(sampling), draft: Some((draft, count)), ..GenerateOptions::default() };
+                    let writing = GenerateOptions {
+                        sampling: Some(sampling),
+                        draft: Some((draft, count)),
+                        ..GenerateOptions::default()
+                    };
                     let mut heard = Vec::new();
                     let found = model
                         .generate_with_options(&prompt, 23, &writing, &cpu, &mut |id| {

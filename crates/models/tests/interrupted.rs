@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use models::files::{FileSystemLayer, Operation, with_layer};
-use models::train::{Observer, Progress, Settings, NoProgress, run, saved};
+use models::train::{NoProgress, Observer, Progress, Settings, checkpoint, run};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn model(out: &Path) -> Vec<u8> {
 
 /// Runs, or resumes where there is something to resume.
 fn go_on(out: &Path, cpu: &Cpu) {
-    let resume = !saved::list(&out.join("checkpoints")).is_empty();
+    let resume = !checkpoint::list(&out.join("checkpoints")).is_empty();
     run(&settings(out, &[]), resume, &[], cpu, &mut NoProgress).unwrap_or_else(|e| panic!("resume {resume}: {e}"));
 }
 
@@ -148,7 +148,7 @@ fn any_good_checkpoint_is_enough() {
         match result {
             Ok(_) => {
                 assert!(subset < 7 && model(&stopped) == model(&straight), "subset {subset}");
-                let left = saved::list(&stopped.join("checkpoints"));
+                let left = checkpoint::list(&stopped.join("checkpoints"));
                 assert_eq!(left.len(), 1, "{left:?}");
                 std::fs::remove_file(&left[0]).expect("removed");
             }
@@ -161,7 +161,7 @@ fn any_good_checkpoint_is_enough() {
                     assert!(error.contains(word), "{error}");
                 }
                 // Nothing was touched.
-                assert_eq!(saved::list(&stopped.join("checkpoints")).len(), 3);
+                assert_eq!(checkpoint::list(&stopped.join("checkpoints")).len(), 3);
             }
         }
     }

@@ -38,8 +38,9 @@ fn adam() -> AdamW {
 fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, end: Option<i32>) -> (f32, Vec<f32>) {
     let cpu = Cpu::new(2);
     let sizes = StepSizes { rows: 1, seq, accumulate: 1 };
-    let mut trainer = Trainer::new(model, adapter, sizes, adam(), &ObjectiveOptions { end, ..ObjectiveOptions::default() }, &cpu)
-        .unwrap_or_else(|e| panic!("{e}"));
+    let mut trainer =
+        Trainer::new(model, adapter, sizes, adam(), &ObjectiveOptions { end, ..ObjectiveOptions::default() }, &cpu)
+            .unwrap_or_else(|e| panic!("{e}"));
     let result = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{e}"));
     let state = trainer.state().expect("read");
     let first = state.iter().filter(|tensor| tensor.name.starts_with("first."));
@@ -100,9 +101,15 @@ fn packed_documents_have_the_losses_and_gradients_of_single_ones() {
 fn what_can_not_be_kept_apart_is_refused() {
     for (name, why) in [("gpt2", "positions"), ("mamba", "state")] {
         let sizes = StepSizes { rows: 1, seq: 8, accumulate: 1 };
-        let refused =
-            Trainer::new(golden(name), None, sizes, adam(), &ObjectiveOptions { end: Some(END), ..ObjectiveOptions::default() }, &Cpu::new(1))
-                .err();
+        let refused = Trainer::new(
+            golden(name),
+            None,
+            sizes,
+            adam(),
+            &ObjectiveOptions { end: Some(END), ..ObjectiveOptions::default() },
+            &Cpu::new(1),
+        )
+        .err();
         let error = refused.expect("refused").to_string();
         assert!(error.contains(why) && error.contains("--isolate"), "{error}");
     }

@@ -4,7 +4,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{Settings, NoProgress, run};
+use models::train::{NoProgress, Settings, run};
 use models::{Adapter, Architecture, ChatTemplate, Model, Scheme, Tokenizer, files};
 use models::{copy_companions, merge_companions, not_in_gguf};
 use serde_json::{Map, Value as Json, json};

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Objective, Batch, ObjectiveOptions, StepSizes, Trainer};
+use models::train::{AdamW, Batch, Objective, ObjectiveOptions, StepSizes, Trainer};
 use models::{Adapter, LoraOptions, Model, NamedTensor};
 use std::path::{Path, PathBuf};
 
@@ -185,7 +185,11 @@ fn an_adapter_is_preferred_against_its_base() {
 fn what_does_not_fit_is_refused() {
     let (sizes, _) = cases();
     let check = |model: &str, aim: &str, sizes: StepSizes, teacher: Option<&Model>, word: &str| {
-        let how = ObjectiveOptions { aim: Objective::parse(aim).expect("valid"), second: teacher, ..ObjectiveOptions::default() };
+        let how = ObjectiveOptions {
+            aim: Objective::parse(aim).expect("valid"),
+            second: teacher,
+            ..ObjectiveOptions::default()
+        };
         let error = Trainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
         assert!(error.contains(word), "{error}");
     };

@@ -196,7 +196,8 @@ fn masters_of_bf16_training_are_not_rounded() {
     let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
     let expected = [numbers(1, 72), numbers(2, 64), numbers(3, 72)];
     assert!(expected.iter().flatten().any(|x| bf16(*x) != *x));
-    let trainer = Trainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
+    let trainer = Trainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
+        .expect("a trainer");
     for (tensor, wanted) in trainer.state().expect("a state").iter().zip(&expected) {
         assert_eq!(&tensor.floats(), wanted, "{}", tensor.name);
     }

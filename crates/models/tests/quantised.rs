@@ -303,7 +303,8 @@ fn adapters_beside_nf4_equal_peft() {
     };
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
-    let mut trainer = Trainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu).expect("compiles");
+    let mut trainer =
+        Trainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu).expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
@@ -344,8 +345,10 @@ fn quantised_models_train_by_adapters_alone() {
     model.quantize(&"q8".parse().expect("a scheme")).expect("quantises");
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
-    let error =
-        Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1)).err().expect("refused").to_string();
+    let error = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1))
+        .err()
+        .expect("refused")
+        .to_string();
     assert!(error.contains("--lora"), "{error}");
 }
 
@@ -359,9 +362,15 @@ fn steps_in_few_bits_learn() {
     let batch = Batch { ids, labels };
     let losses = |how: Option<Recipe>, dtype: DType| -> Vec<f32> {
         let model = Model::load(&data("llama"), dtype).expect("loads");
-        let mut trainer =
-            Trainer::new(model, None, sizes, adam, &ObjectiveOptions { recipe: how.as_ref(), ..ObjectiveOptions::default() }, &Cpu::new(2))
-                .expect("compiles");
+        let mut trainer = Trainer::new(
+            model,
+            None,
+            sizes,
+            adam,
+            &ObjectiveOptions { recipe: how.as_ref(), ..ObjectiveOptions::default() },
+            &Cpu::new(2),
+        )
+        .expect("compiles");
         (0..30).map(|step| trainer.step(&batch, 3e-3, step).expect("runs").loss).collect()
     };
     let wide = losses(None, DType::F32);

@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Adapter, Architecture, LoraOptions, Model, Random, BatchOptions, BatchEngine};
+use models::{Adapter, Architecture, BatchEngine, BatchOptions, LoraOptions, Model, Random};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -235,7 +235,8 @@ fn memory_of_prefixes_is_bounded() {
     let page = 8 * 2 * 2 * 2 * 8 * 4;
     for (prefixes, rows, most) in [(0, 2, 0), (3 * (page + 160), 8, 3), (1 << 30, 2, 9)] {
         let sizes = BatchOptions { rows, context: 40, prefill_chunk: 8, prefix_cache_bytes: prefixes };
-        let mut slots = BatchEngine::new(model.clone(), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"));
+        let mut slots =
+            BatchEngine::new(model.clone(), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"));
         slots.warmup().unwrap_or_else(|e| panic!("{e}"));
         for round in 0..8 {
             let prompt: Vec<i32> = (0..17).map(|i| (i * 7 + round) % 97).collect();
@@ -277,10 +278,13 @@ fn what_does_not_fit_is_refused() {
     for (ids, adapter) in [(vec![], 0), (vec![97], 0), (vec![-1], 0), (vec![1; 40], 0), (vec![1], 1)] {
         assert!(slots.start_prefill(&ids, adapter).is_err(), "{ids:?} {adapter}");
     }
-    assert!(slots.step(&[]).is_err() && slots.prefill_chunk().is_err() && slots.admit().is_err() && slots.evict(0).is_err());
+    assert!(
+        slots.step(&[]).is_err() && slots.prefill_chunk().is_err() && slots.admit().is_err() && slots.evict(0).is_err()
+    );
     prefill(&mut slots, &[1; 39], 0);
     assert!(slots.step(&[1]).is_ok() && slots.step(&[1]).is_err());
     assert!(
-        BatchEngine::new(model, &[], BatchOptions { rows: 1 << 40, ..BatchOptions::default() }, Arc::new(Cpu::new(1))).is_err()
+        BatchEngine::new(model, &[], BatchOptions { rows: 1 << 40, ..BatchOptions::default() }, Arc::new(Cpu::new(1)))
+            .is_err()
     );
 }

@@ -82,8 +82,8 @@ fn assertions_raise_wherever_a_model_runs() {
         let sizes = StepSizes { rows: 1, seq: 4, accumulate };
         let batch = Batch { ids: ids[0].repeat(accumulate), labels: ids[0].repeat(accumulate) };
         let step = |text: &str| {
-            let mut trainer =
-                Trainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu).unwrap_or_else(|e| panic!("{e}"));
+            let mut trainer = Trainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
+                .unwrap_or_else(|e| panic!("{e}"));
             trainer.step(&batch, 1e-3, 0).map(|_| ())
         };
         step(ASSERTING).expect("nothing is wild");
@@ -211,8 +211,8 @@ fn adapters_start_beside_a_base_checkpoint() {
 
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
     let sizes = StepSizes { rows: 1, seq: 4, accumulate: 1 };
-    let mut trainer =
-        Trainer::new(beside, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}"));
+    let mut trainer = Trainer::new(beside, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1))
+        .unwrap_or_else(|e| panic!("{e}"));
     let batch = Batch { ids: vec![1, 4, 2, 3], labels: vec![4, 2, 3, 1] };
     for step in 0..3 {
         trainer.step(&batch, 0.05, step).unwrap_or_else(|e| panic!("{e}"));

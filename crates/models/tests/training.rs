@@ -57,9 +57,15 @@ fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
         json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
     };
     let model = Model::load(&folder(model), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let mut trainer =
-        Trainer::new(model, None, StepSizes { rows: 2, seq, accumulate: 1 }, ADAM, &ObjectiveOptions::default(), &Cpu::new(2))
-            .expect("compiles");
+    let mut trainer = Trainer::new(
+        model,
+        None,
+        StepSizes { rows: 2, seq, accumulate: 1 },
+        ADAM,
+        &ObjectiveOptions::default(),
+        &Cpu::new(2),
+    )
+    .expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");

@@ -3,7 +3,7 @@
 
 use ir::graph::{Def, Value, Values};
 use ir::ops::Const;
-use ir::{GraphBuilder, Builder, Literal, Op, Result, Type, interp};
+use ir::{Builder, GraphBuilder, Literal, Op, Result, Type, interp};
 use std::collections::HashMap;
 
 /// Constants of more elements are left to the program.

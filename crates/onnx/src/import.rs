@@ -12,7 +12,7 @@ use crate::proto::{
 };
 use crate::tensor::{self, External, NoExternal};
 use crate::weight::{self, Key, Weights};
-use ir::{GraphBuilder, DType, Graph, Literal, Loc, Type, Value};
+use ir::{DType, Graph, GraphBuilder, Literal, Loc, Type, Value};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::import::Importer;
 use crate::item::{Item, Tensor};
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 use ir::graph::Values;
-use ir::{Binary, GraphBuilder, DType, Literal, Op, Type, Value};
+use ir::{Binary, DType, GraphBuilder, Literal, Op, Type, Value};
 
 /// Sizes and amounts of a model stay below this, so that sums of a few don't overflow.
 const MOST: i64 = 1 << 40;

@@ -1,6 +1,6 @@
 //! Import takes time in proportion to the number of nodes, whatever they are.
 
-use ir::{GraphBuilder, Builder, DType};
+use ir::{Builder, DType, GraphBuilder};
 use onnx::proto::{ModelProto, NodeProto};
 use onnx::{Options, import_model};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! The format is described in `golden/make.py`, which writes it.
 
 use crate::compare::{Tolerance, compare};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Type, Value, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type, Value, interp};
 use std::path::PathBuf;
 
 /// One graph with inputs and what another framework gives for it.

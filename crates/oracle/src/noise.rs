@@ -28,7 +28,9 @@ pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir:
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
         let outs = match node.op.semantics() {
             ir::Semantics::Inline(body) => noisy(&body, &args, ulps, rng)?,
-            ir::Semantics::View(_) | ir::Semantics::Constant | ir::Semantics::Index(_) => interp::eval(&node.op, &args, &types)?,
+            ir::Semantics::View(_) | ir::Semantics::Constant | ir::Semantics::Index(_) => {
+                interp::eval(&node.op, &args, &types)?
+            }
             ir::Semantics::Elementwise(_) => {
                 interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect()
             }

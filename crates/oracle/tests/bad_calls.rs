@@ -3,7 +3,7 @@
 use ir::attr::Attr;
 use ir::ops::*;
 use ir::types::Shape;
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Error, Graph, Literal, Op, InferError, Type, Unary, interp};
+use ir::{Binary, Builder, Compare, DType, Error, Graph, GraphBuilder, InferError, Literal, Op, Type, Unary, interp};
 use oracle::coverage::{each_graph, op_name};
 use oracle::{Fill, Rng, rng::run_seed, rows};
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 //! same to the sources.)
 
 use ir::ops::{Clamp, Const, Cumulative, Dot, Flip, Gather, Pad, Permute, Reduce, ReduceKind, Scan, Slice};
-use ir::{Binary, GraphBuilder, Builder, Compare, Graph, Literal, Op, Scalar, Unary, Value};
+use ir::{Binary, Builder, Compare, Graph, GraphBuilder, Literal, Op, Scalar, Unary, Value};
 use oracle::check::{self, Transforms};
 use oracle::{Rng, rows};
 

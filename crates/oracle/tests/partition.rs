@@ -2,7 +2,7 @@
 //! for graphs of the kind that models are made of.
 
 use ir::ops::ShardMap;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Mesh, Spec, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Spec, Type, Value};
 use oracle::random::{Options, sample};
 use oracle::{Fill, Rng, compare::compare_all, rng::run_seed};
 use transform::{DimSharding, Sharding, partition, segments};
@@ -416,7 +416,10 @@ fn a_column_and_a_row_cut_need_one_sum() {
     assert_eq!(segments(&graph, 3, 1), [0; 0]);
     let tp = |segments: Vec<usize>| DimSharding { axes: vec![1], segments };
     let ins = [
-        Sharding { layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()], stored: None },
+        Sharding {
+            layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()],
+            stored: None,
+        },
         Sharding { layout: vec![tp(vec![4, 4]), DimSharding::default()], stored: None },
         Sharding { layout: vec![tp(vec![4, 4])], stored: None },
         Sharding { layout: vec![DimSharding::default(), tp(vec![])], stored: None },
@@ -438,10 +441,15 @@ fn parameters_that_are_stored_in_parts_are_gathered_and_their_gradients_scattere
     let mesh = Mesh::new(&[("fsdp", 2)]).unwrap();
     let graph = layer(6, 4);
     let axes = mesh.axes().to_vec();
-    let stored =
-        |dim: usize, rank: usize| Sharding { layout: vec![DimSharding::default(); rank], stored: Some((dim, axes.clone())) };
+    let stored = |dim: usize, rank: usize| Sharding {
+        layout: vec![DimSharding::default(); rank],
+        stored: Some((dim, axes.clone())),
+    };
     let ins = [
-        Sharding { layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()], stored: None },
+        Sharding {
+            layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()],
+            stored: None,
+        },
         stored(0, 2),
         stored(0, 1),
         stored(0, 2),

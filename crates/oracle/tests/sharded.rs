@@ -1,7 +1,7 @@
 //! `shard_map` and collectives: laws on random bodies, and what is refused when a graph is written.
 
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
-use ir::{GraphBuilder, Builder, DType, Graph, Mesh, MeshAxis, Spec, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Value};
 use oracle::check::{self, Verdict};
 use oracle::random::sharded::sharded;
 use oracle::{Rng, rng::run_seed};

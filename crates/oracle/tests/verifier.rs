@@ -2,7 +2,7 @@
 
 use ir::ops::{Call, Cast};
 use ir::verify::verify;
-use ir::{GraphBuilder, Builder, DType, Def, Graph, Loc, Node, Op, Type, Unary, Value};
+use ir::{Builder, DType, Def, Graph, GraphBuilder, Loc, Node, Op, Type, Unary, Value};
 
 /// `(x: f32[2]) -> neg(exp(x))`, in parts that a test can break.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
 use tensorloom::fft::Complex;
-use tensorloom::{ReduceAxes, DType, Number, Operand, Tensor};
+use tensorloom::{DType, Number, Operand, ReduceAxes, Tensor};
 
 /// The arguments of one call.
 pub(crate) struct Args<'py>(pub(crate) Bound<'py, PyTuple>);

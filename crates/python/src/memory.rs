@@ -13,7 +13,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
-use tensorloom::{DType, SharedMemory, Literal, Tensor, Type, np};
+use tensorloom::{DType, Literal, SharedMemory, Tensor, Type, np};
 
 /// A tensor's elements, dense in row-major order.
 pub(crate) enum Elements {

@@ -6,7 +6,7 @@ use crate::make::tensor_from;
 use crate::memory::Elements;
 use crate::tensor::PyTensor;
 use compiler::Backend;
-use models::{Adapter, Architecture, Model, NamedTensor, Sampling, TextStream, Tokenizer, GenerateOptions};
+use models::{Adapter, Architecture, GenerateOptions, Model, NamedTensor, Sampling, TextStream, Tokenizer};
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};

@@ -5,20 +5,25 @@ use crate::tree::{Node, Role};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tensorloom::optim::{self, Betas, GradientTransformation, OptState, Schedule};
+use tensorloom::optim::{self, Betas, OptState, Schedule};
 use tensorloom::{Tensor, Tree};
 
 /// A chain of gradient transforms. Made by the functions of `tensorloom.optim`.
 #[pyclass(module = "tensorloom.optim", frozen)]
 pub(crate) struct GradientTransformation {
-    links: Vec<GradientTransformation>,
+    links: Vec<optim::GradientTransformation>,
     /// How each link was made, so that chains can be joined.
     recipe: Vec<(String, Vec<f64>, Option<Py<PyAny>>)>,
     /// The schedules that links call.
     schedules: Vec<PyFn>,
 }
 
-fn link(name: &str, n: &[f64], rate: Option<&Bound<'_, PyAny>>, schedules: &mut Vec<PyFn>) -> PyResult<GradientTransformation> {
+fn link(
+    name: &str,
+    n: &[f64],
+    rate: Option<&Bound<'_, PyAny>>,
+    schedules: &mut Vec<PyFn>,
+) -> PyResult<optim::GradientTransformation> {
     let at = |i: usize| n.get(i).copied().unwrap_or(0.0);
     let betas = || Betas { b1: at(0), b2: at(1), eps: at(2), eps_root: at(3), nesterov: at(4) != 0.0 };
     let rate = &mut || -> PyResult<Schedule> {

@@ -9,7 +9,7 @@ use crate::raised;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
-use tensorloom::{DType, Literal, Operand, Index, Tensor, Type, np};
+use tensorloom::{DType, Index, Literal, Operand, Tensor, Type, np};
 
 /// A tensor: an array whose computation is recorded, and done when it is read.
 #[pyclass(name = "Tensor", module = "tensorloom", frozen, weakref)]

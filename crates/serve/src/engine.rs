@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, count, uncount};
 use crate::pace::{Pace, ordered};
 use crate::queue::{Needs, Queue, Refused};
 use crate::shares::Client;
-use models::{Aside, Constraint, History, Random, Sampling, BatchEngine, log_probabilities};
+use models::{Aside, BatchEngine, Constraint, History, Random, Sampling, log_probabilities};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

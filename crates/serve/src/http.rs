@@ -211,7 +211,11 @@ async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receive
     let waiting = Shares::new(app.limits.connections.max(1).saturating_mul(2));
     let mut builder = hyper::server::conn::http1::Builder::new();
     tokio::spawn(idle::give_back(app.served.metrics.clone()));
-    builder.timer(TokioTimer::new()).header_read_timeout(app.limits.read_timeout).max_headers(64).max_buf_size(64 << 10);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(app.limits.read_timeout)
+        .max_headers(64)
+        .max_buf_size(64 << 10);
     loop {
         let (stream, address) = tokio::select! {
             accepted = listener.accept() => match accepted {

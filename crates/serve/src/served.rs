@@ -5,7 +5,7 @@ use crate::metrics::Metrics;
 use crate::{Error, Result};
 use compiler::Backend;
 use ir::DType;
-use models::{Adapter, ChatTemplate, Constrainer, Model, BatchOptions, BatchEngine, Tokenizer};
+use models::{Adapter, BatchEngine, BatchOptions, ChatTemplate, Constrainer, Model, Tokenizer};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

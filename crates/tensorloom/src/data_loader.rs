@@ -1,6 +1,6 @@
 //! Data in batches.
 
-use crate::{Error, Result, Tensor, Tree, engine_of, random, write};
+use crate::{Error, Result, Tensor, Tree, engine_of, random, record};
 use std::sync::{Arc, Mutex};
 
 /// Gives the examples with some numbers as one batch.
@@ -43,9 +43,9 @@ impl<T: Tree + Send + Sync + 'static> DataLoader<T> {
     /// The slices of all tensors along their first axes, which have one size. Batches are of one until said otherwise.
     #[track_caller]
     pub fn new(data: T) -> Result<DataLoader<T>> {
-        let _here = write::here();
+        let _here = record::here();
         let leaves = data.leaves();
-        let fail = |reason: String| -> Error { write::error("DataLoader", reason) };
+        let fail = |reason: String| -> Error { record::error("DataLoader", reason) };
         let mut examples = None;
         for t in &leaves {
             t.check()?;
@@ -128,11 +128,11 @@ impl<T> DataLoader<T> {
     /// The batch with a number, counted through all epochs: a function of the number alone, as [`crate::train`] needs it.
     #[track_caller]
     pub fn at(&self, number: u64) -> Result<T> {
-        let _here = write::here();
+        let _here = record::here();
         let batches = self.len() as u64;
         if batches == 0 {
             let reason = format!("there are no batches of {} in {} examples", self.batch_size, self.examples);
-            return Err(write::error("DataLoader", reason));
+            return Err(record::error("DataLoader", reason));
         }
         let (epoch, start) = (number / batches, (number % batches) as usize * self.batch_size);
         let mut known = self.order.lock().unwrap_or_else(|e| e.into_inner());

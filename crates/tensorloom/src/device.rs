@@ -31,7 +31,7 @@ pub fn devices() -> Vec<Device> {
 /// ```
 #[track_caller]
 pub fn device_put<T: Tree, P: DevicePutTarget<T>>(tree: T, place: P) -> P::Out {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     place.put(tree)
 }
 
@@ -46,7 +46,7 @@ pub fn device_put<T: Tree, P: DevicePutTarget<T>>(tree: T, place: P) -> P::Out {
 /// ```
 #[track_caller]
 pub fn block_until_ready<T: Tree>(tree: T) -> Result<T> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     match tree.leaves().iter().find_map(|t| t.engine().cloned()) {
         Some(engine) => engine.force(&tree)?,
         None => tree.leaves().iter().try_for_each(|t| t.check())?,

@@ -11,7 +11,7 @@
 //! # Ok::<(), tensorloom::Error>(())
 //! ```
 
-use crate::{ReduceAxes, DType, Tensor, Tree, np, write};
+use crate::{DType, ReduceAxes, Tensor, Tree, np, record};
 use ir::Shape;
 use ir::ops::{Fft, FftKind};
 
@@ -41,21 +41,21 @@ impl Complex {
     /// The size of each number.
     #[track_caller]
     pub fn abs(&self) -> Tensor {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         np::hypot(&self.re, &self.im)
     }
 
     /// The angle of each number.
     #[track_caller]
     pub fn angle(&self) -> Tensor {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         np::arctan2(&self.im, &self.re)
     }
 
     /// With the opposite imaginary part.
     #[track_caller]
     pub fn conj(&self) -> Complex {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         Complex { re: self.re.clone(), im: -&self.im }
     }
 
@@ -89,9 +89,9 @@ fn fit(x: &Tensor, n: Option<usize>, axis: isize) -> Tensor {
     if let Some(e) = np::need_rank("fft", x, 1) {
         return e;
     }
-    let a = match write::axis("fft", x.ty(), axis) {
+    let a = match record::axis("fft", x.ty(), axis) {
         Ok(a) => a,
-        Err(e) => return Tensor::from_error(e.at(&crate::write::place()).into()),
+        Err(e) => return Tensor::from_error(e.at(&crate::record::place()).into()),
     };
     let size = x.shape()[a];
     if size >= n {
@@ -116,9 +116,9 @@ fn factor(points: f64, norm: Norm, inverse: bool) -> f64 {
 #[track_caller]
 fn emit(kind: FftKind, parts: &[&Tensor], axes: &[isize], norm: Norm) -> Vec<Tensor> {
     let n = if matches!(kind, FftKind::InverseReal { .. }) { 1 } else { 2 };
-    write::many(n, parts, |b, v| {
+    record::many(n, parts, |b, v| {
         let ty = b.ty(v[0]);
-        let axes: Vec<usize> = axes.iter().map(|&a| write::axis("fft", &ty, a)).collect::<ir::Result<_>>()?;
+        let axes: Vec<usize> = axes.iter().map(|&a| record::axis("fft", &ty, a)).collect::<ir::Result<_>>()?;
         let points = |last: Option<usize>| -> f64 {
             let mut sizes: Vec<f64> = axes.iter().map(|&a| ty.shape[a] as f64).collect();
             if let (Some(n), Some(s)) = (last, sizes.last_mut()) {
@@ -132,7 +132,7 @@ fn emit(kind: FftKind, parts: &[&Tensor], axes: &[isize], norm: Norm) -> Vec<Ten
             FftKind::InverseReal { length } => (points(Some(length)), true),
         };
         if points == 0.0 {
-            return Err(write::misfit("fft", &[ty], "a transform needs at least one point"));
+            return Err(record::misfit("fft", &[ty], "a transform needs at least one point"));
         }
         let outs = b.emit(Fft { kind, axes: Shape::from_slice(&axes) }.into(), v)?;
         match factor(points, norm, inverse) {
@@ -147,7 +147,7 @@ fn complex(kind: FftKind, x: Complex, sizes: Option<&[usize]>, axes: &[isize], n
     let x = match sizes {
         None => x,
         Some(sizes) if sizes.len() != axes.len() => {
-            let bad = write::invalid("fft", format!("{} sizes for {} axes", sizes.len(), axes.len()));
+            let bad = record::invalid("fft", format!("{} sizes for {} axes", sizes.len(), axes.len()));
             return Complex { re: bad.clone(), im: bad };
         }
         Some(sizes) => sizes.iter().zip(axes).fold(x, |x, (&n, &a)| x.map(|t| fit(t, Some(n), a))),
@@ -166,21 +166,21 @@ fn default_axes(x: &Tensor, sizes: Option<&[usize]>, axes: Option<&[isize]>) -> 
 /// The transform along an axis, of `n` points if given.
 #[track_caller]
 pub fn fft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     complex(FftKind::Forward, x.into(), n.as_ref().map(std::slice::from_ref), &[axis], norm)
 }
 
 /// The inverse transform along an axis.
 #[track_caller]
 pub fn ifft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     complex(FftKind::Inverse, x.into(), n.as_ref().map(std::slice::from_ref), &[axis], norm)
 }
 
 /// The transform along several axes, or all.
 #[track_caller]
 pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
     let x = x.into();
@@ -191,7 +191,7 @@ pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Redu
 /// The inverse transform along several axes, or all.
 #[track_caller]
 pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
     let x = x.into();
@@ -202,35 +202,35 @@ pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Red
 /// The transform along the last two axes.
 #[track_caller]
 pub fn fft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     fftn(x, sizes, [-2, -1], norm)
 }
 
 /// The inverse transform along the last two axes.
 #[track_caller]
 pub fn ifft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     ifftn(x, sizes, [-2, -1], norm)
 }
 
 /// The transform of real numbers: the half of the spectrum that determines the rest.
 #[track_caller]
 pub fn rfft(x: &Tensor, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     rfftn(x, n.as_ref().map(std::slice::from_ref), axis, norm)
 }
 
 /// The real numbers of a half spectrum: `n` of them, an even number by default.
 #[track_caller]
 pub fn irfft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     irfftn(x, n.as_ref().map(std::slice::from_ref), axis, norm)
 }
 
 /// [`rfft`] along the last of several axes, [`fft`] along the others.
 #[track_caller]
 pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
     let mut x = floats(x);
@@ -246,19 +246,19 @@ pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, n
 /// The inverse of [`rfftn`].
 #[track_caller]
 pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<ReduceAxes>, norm: Norm) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
     let mut x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     let Some(&last) = axes.last() else {
-        return write::invalid("irfftn", "there is no axis to transform");
+        return record::invalid("irfftn", "there is no axis to transform");
     };
     if let Some(e) = np::need_rank("irfftn", &x.re, 1) {
         return e;
     }
-    if write::axis("irfftn", x.re.ty(), last).is_err() {
-        return write::invalid("irfftn", format!("{} has no axis {last}", x.re.ty()));
+    if record::axis("irfftn", x.re.ty(), last).is_err() {
+        return record::invalid("irfftn", format!("{} has no axis {last}", x.re.ty()));
     }
     let length = match sizes.and_then(<[usize]>::last) {
         Some(&n) => n,
@@ -276,14 +276,14 @@ pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Re
 /// [`rfftn`] along the last two axes.
 #[track_caller]
 pub fn rfft2(x: &Tensor, sizes: Option<&[usize]>, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     rfftn(x, sizes, [-2, -1], norm)
 }
 
 /// The inverse of [`rfft2`].
 #[track_caller]
 pub fn irfft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     irfftn(x, sizes, [-2, -1], norm)
 }
 
@@ -299,21 +299,21 @@ fn swapped(norm: Norm) -> Norm {
 /// The real spectrum of a signal that is its own mirror image, given by its half.
 #[track_caller]
 pub fn hfft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     irfft(&x.into().conj(), n, axis, swapped(norm))
 }
 
 /// The inverse of [`hfft`].
 #[track_caller]
 pub fn ihfft(x: &Tensor, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     rfft(x, n, axis, swapped(norm)).conj()
 }
 
 /// The frequencies of the points of [`fft`], for samples `d` apart.
 #[track_caller]
 pub fn fftfreq(n: usize, d: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let at = |i: usize| if 2 * i < n + n % 2 { i as f64 } else { i as f64 - n as f64 };
     let all: Vec<f32> = (0..n).map(|i| (at(i) / (n as f64 * d)) as f32).collect();
     crate::tensor(&all, &[n])
@@ -322,7 +322,7 @@ pub fn fftfreq(n: usize, d: f64) -> Tensor {
 /// The frequencies of the points of [`rfft`], for samples `d` apart.
 #[track_caller]
 pub fn rfftfreq(n: usize, d: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let all: Vec<f32> = (0..=n / 2).map(|i| (i as f64 / (n as f64 * d)) as f32).collect();
     crate::tensor(&all, &[all.len()])
 }
@@ -330,7 +330,7 @@ pub fn rfftfreq(n: usize, d: f64) -> Tensor {
 /// Moves frequency 0 to the middle, along axes or all.
 #[track_caller]
 pub fn fftshift(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
     default_axes(x, None, axes).iter().fold(x.clone(), |x, &a| {
@@ -342,7 +342,7 @@ pub fn fftshift(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// The inverse of [`fftshift`].
 #[track_caller]
 pub fn ifftshift(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes;
     let axes = axes.as_deref();
     default_axes(x, None, axes).iter().fold(x.clone(), |x, &a| {

@@ -44,13 +44,13 @@ pub mod optim;
 pub mod optimizer;
 pub mod prelude;
 pub mod random;
+mod record;
 mod save;
 pub mod shard;
 pub mod special;
 pub mod testing;
 pub mod train;
 pub mod tree;
-mod write;
 
 pub use configure::{Config, configure, engine, reset};
 pub use data::Data;
@@ -62,15 +62,6 @@ pub use engine::trace;
 pub mod profile {
     pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
-/// The axes of a reduction, and whether they stay.
-///
-/// ```
-/// use tensorloom::{along, ones};
-///
-/// let x = ones((2, 3));
-/// assert_eq!(x.mean_axes(along(1).keep(), false).shape(), [2, 1]);
-/// ```
-pub use engine::along;
 /// Products in a narrow type, in what `f` does.
 ///
 /// ```
@@ -80,6 +71,15 @@ pub use engine::along;
 /// assert_eq!(y.dtype(), DType::BF16);
 /// ```
 pub use engine::autocast;
+/// The axes of a reduction, and whether they stay.
+///
+/// ```
+/// use tensorloom::{along, ones};
+///
+/// let x = ones((2, 3));
+/// assert_eq!(x.mean_axes(along(1).keep(), false).shape(), [2, 1]);
+/// ```
+pub use engine::axes;
 /// Where new tensors are made now.
 ///
 /// ```
@@ -89,6 +89,17 @@ pub use engine::autocast;
 /// assert_eq!(with_device(1, default_device), 1);
 /// ```
 pub use engine::default_device;
+/// 64-bit types as 32-bit ones, as JAX has them.
+///
+/// ```
+/// use tensorloom::{DType, arange, set_narrow};
+///
+/// set_narrow(true);
+/// assert_eq!(arange(3).dtype(), DType::I32);
+/// set_narrow(false);
+/// assert_eq!(arange(3).dtype(), DType::I64);
+/// ```
+pub use engine::disable_x64;
 /// Recording for backward, in what `f` does.
 ///
 /// ```
@@ -166,17 +177,6 @@ pub use engine::set_debug_output;
 /// assert_eq!(default_device(), 0);
 /// ```
 pub use engine::set_default_device;
-/// 64-bit types as 32-bit ones, as JAX has them.
-///
-/// ```
-/// use tensorloom::{DType, arange, set_narrow};
-///
-/// set_narrow(true);
-/// assert_eq!(arange(3).dtype(), DType::I32);
-/// set_narrow(false);
-/// assert_eq!(arange(3).dtype(), DType::I64);
-/// ```
-pub use engine::disable_x64;
 /// A range with a step, to index with.
 ///
 /// ```
@@ -198,8 +198,8 @@ pub use engine::step;
 /// ```
 pub use engine::with_device;
 pub use engine::{
-    ReduceAxes, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, SharedMemory, NewAxis, Number,
-    Operand, Index, Result, ScatterReduce, Tensor, TensorOrScalar, Tree,
+    Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Index, NewAxis, Number, Operand,
+    ReduceAxes, Result, ScatterReduce, SharedMemory, Tensor, TensorOrScalar, Tree,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
@@ -231,8 +231,8 @@ pub(crate) fn engine_of(t: &Tensor) -> &Engine {
 /// ```
 #[track_caller]
 pub fn tensor(data: impl Data, shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    match write::sizes("tensor", &shape) {
+    let _here = record::here();
+    match record::sizes("tensor", &shape) {
         Ok(shape) => engine().tensor(data.elements(), &shape),
         Err(bad) => bad,
     }
@@ -249,8 +249,8 @@ pub fn tensor(data: impl Data, shape: impl Dims) -> Tensor {
 /// ```
 #[track_caller]
 pub fn tensor_of<T: Element>(data: &[T], shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    match write::sizes("tensor_of", &shape) {
+    let _here = record::here();
+    match record::sizes("tensor_of", &shape) {
         Ok(shape) => engine().tensor(data, &shape),
         Err(bad) => bad,
     }
@@ -266,8 +266,8 @@ pub fn tensor_of<T: Element>(data: &[T], shape: impl Dims) -> Tensor {
 /// ```
 #[track_caller]
 pub fn zeros(shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    write::sizes("zeros", &shape).map_or_else(|bad| bad, |shape| engine().zeros(DType::F32, &shape))
+    let _here = record::here();
+    record::sizes("zeros", &shape).map_or_else(|bad| bad, |shape| engine().zeros(DType::F32, &shape))
 }
 
 /// f32 ones.
@@ -280,8 +280,8 @@ pub fn zeros(shape: impl Dims) -> Tensor {
 /// ```
 #[track_caller]
 pub fn ones(shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    write::sizes("ones", &shape).map_or_else(|bad| bad, |shape| engine().ones(DType::F32, &shape))
+    let _here = record::here();
+    record::sizes("ones", &shape).map_or_else(|bad| bad, |shape| engine().ones(DType::F32, &shape))
 }
 
 /// An f32 tensor of one number.
@@ -294,8 +294,8 @@ pub fn ones(shape: impl Dims) -> Tensor {
 /// ```
 #[track_caller]
 pub fn full(shape: impl Dims, x: impl Into<Number>) -> Tensor {
-    let _here = write::here();
-    write::sizes("full", &shape).map_or_else(|bad| bad, |shape| engine().full(DType::F32, &shape, x))
+    let _here = record::here();
+    record::sizes("full", &shape).map_or_else(|bad| bad, |shape| engine().full(DType::F32, &shape, x))
 }
 
 /// f32 numbers between 0 and 1, from the process's generator; see [`manual_seed`].
@@ -310,8 +310,8 @@ pub fn full(shape: impl Dims, x: impl Into<Number>) -> Tensor {
 /// ```
 #[track_caller]
 pub fn rand(shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    write::sizes("rand", &shape).map_or_else(|bad| bad, |shape| engine().rand(&shape))
+    let _here = record::here();
+    record::sizes("rand", &shape).map_or_else(|bad| bad, |shape| engine().rand(&shape))
 }
 
 /// f32 numbers of the standard normal distribution, from the process's generator; see [`manual_seed`].
@@ -325,8 +325,8 @@ pub fn rand(shape: impl Dims) -> Tensor {
 /// ```
 #[track_caller]
 pub fn randn(shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    write::sizes("randn", &shape).map_or_else(|bad| bad, |shape| engine().randn(&shape))
+    let _here = record::here();
+    record::sizes("randn", &shape).map_or_else(|bad| bad, |shape| engine().randn(&shape))
 }
 
 /// i64 numbers from `low` to below `high`, from the process's generator; see [`manual_seed`].
@@ -340,8 +340,8 @@ pub fn randn(shape: impl Dims) -> Tensor {
 /// ```
 #[track_caller]
 pub fn randint(low: i64, high: i64, shape: impl Dims) -> Tensor {
-    let _here = write::here();
-    write::sizes("randint", &shape).map_or_else(|bad| bad, |shape| engine().randint(low, high, &shape))
+    let _here = record::here();
+    record::sizes("randint", &shape).map_or_else(|bad| bad, |shape| engine().randint(low, high, &shape))
 }
 
 /// Begins the random sequence of the process's engine anew: first values of layers, [`rand`], dropout.
@@ -367,7 +367,7 @@ pub fn manual_seed(seed: u64) {
 /// ```
 #[track_caller]
 pub fn arange(n: usize) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     engine().arange(DType::I64, n)
 }
 

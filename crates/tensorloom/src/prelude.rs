@@ -16,7 +16,7 @@
 pub use crate::nn::{Layer, Module};
 pub use crate::optimizer::Optimizer;
 pub use crate::{
-    DType, DataLoader, Ellipsis, Engine, Error, GradScaler, NewAxis, Static, Tensor, Tree, axes, arange, autocast,
+    DType, DataLoader, Ellipsis, Engine, Error, GradScaler, NewAxis, Static, Tensor, Tree, arange, autocast, axes,
     checkpoint, compile, fft, full, grad, hessian, jacfwd, jacrev, jit, jvp, lax, linalg, manual_seed, nn, no_grad, np,
     ones, optim, optimizer, rand, randint, randn, random, special, step, tensor, tensor_of, tree, value_and_grad, vjp,
     vmap, zeros,

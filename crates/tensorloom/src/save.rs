@@ -1,7 +1,7 @@
 //! Tensors in safetensors files.
 
 use crate::nn::StateDict;
-use crate::{DType, Error, Literal, Result, Type, write};
+use crate::{DType, Error, Literal, Result, Type, record};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub const DTYPES: &[(DType, Dtype)] = &[
 
 #[track_caller]
 fn fault(op: &'static str, path: &Path, why: impl std::fmt::Display) -> Error {
-    write::error(op, format!("{}: {why}", path.display()))
+    record::error(op, format!("{}: {why}", path.display()))
 }
 
 /// Writes values by name as a safetensors file, whole or not at all: under another name first, then moved.
@@ -45,7 +45,7 @@ fn fault(op: &'static str, path: &Path, why: impl std::fmt::Display) -> Error {
 /// ```
 #[track_caller]
 pub fn save(path: impl AsRef<Path>, values: &StateDict) -> Result<()> {
-    let _here = write::here();
+    let _here = record::here();
     let path = path.as_ref();
     let mut views = Vec::with_capacity(values.len());
     for (name, value) in values {
@@ -83,7 +83,7 @@ pub fn save(path: impl AsRef<Path>, values: &StateDict) -> Result<()> {
 /// ```
 #[track_caller]
 pub fn load(path: impl AsRef<Path>) -> Result<StateDict> {
-    let _here = write::here();
+    let _here = record::here();
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(|e| fault("load", path, e))?;
     let file =

@@ -2,7 +2,7 @@
 
 use crate::Operand;
 use crate::np::{self, ReduceAxes};
-use crate::write::float_of;
+use crate::record::float_of;
 use crate::{DType, Tensor, custom_jvp, nn};
 use std::f64::consts::{LN_2, PI, SQRT_2};
 
@@ -43,42 +43,42 @@ fn poly(x: &Tensor, coefficients: &[f64]) -> Tensor {
 /// The error function.
 #[track_caller]
 pub fn erf(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x).erf()
 }
 
 /// `1 − erf(x)`, exact where that is small.
 #[track_caller]
 pub fn erfc(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x).erfc()
 }
 
 /// The inverse of [`erf`].
 #[track_caller]
 pub fn erfinv(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x).erf_inv()
 }
 
 /// `log |Γ(x)|`.
 #[track_caller]
 pub fn gammaln(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x).lgamma()
 }
 
 /// The derivative of `log Γ`.
 #[track_caller]
 pub fn digamma(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x).digamma()
 }
 
 /// The same as [`digamma`].
 #[track_caller]
 pub fn psi(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     digamma(x)
 }
 
@@ -180,7 +180,7 @@ fn gamma_value(x: &Tensor) -> Tensor {
 /// `Γ(x)`.
 #[track_caller]
 pub fn gamma(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let rule = custom_jvp(
         |x: Tensor| gamma_value(&x),
         |(x, dx): (Tensor, Tensor)| {
@@ -194,7 +194,7 @@ pub fn gamma(x: &Tensor) -> Tensor {
 /// `n!`, as `Γ(n + 1)`; 0 for negative numbers.
 #[track_caller]
 pub fn factorial(n: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     np::where_(&np::less(n, 0), 0.0, gamma(&(real(n) + 1.0)))
 }
 
@@ -229,14 +229,14 @@ fn beta_logarithm(a: &Tensor, b: &Tensor) -> Tensor {
 /// `log |B(a, b)|`.
 #[track_caller]
 pub fn betaln(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     both_widely(a, b, beta_logarithm)
 }
 
 /// `B(a, b) = Γ(a)·Γ(b)/Γ(a + b)`.
 #[track_caller]
 pub fn beta(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     both_widely(a, b, |a, b| {
         let far = np::greater(&np::maximum(a, b), 10.0).and(&np::greater(&np::minimum(a, b), 0.0));
         let (c, d) = (np::where_(&far, 1.0, a), np::where_(&far, 1.0, b));
@@ -250,7 +250,7 @@ pub fn beta(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
 /// The logarithm of the multivariate Γ of order `d`.
 #[track_caller]
 pub fn multigammaln(a: &Tensor, d: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = real(a);
     let start = np::full_like(&a, (d * (d.max(1) - 1)) as f64 / 4.0 * PI.ln());
     (0..d).fold(start, |s, j| s + (&a - j as f64 / 2.0).lgamma())
@@ -259,14 +259,14 @@ pub fn multigammaln(a: &Tensor, d: usize) -> Tensor {
 /// `1/(1 + e⁻ˣ)`.
 #[track_caller]
 pub fn expit(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x).sigmoid()
 }
 
 /// `log(p/(1 − p))`.
 #[track_caller]
 pub fn logit(p: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     widely(p, |p| {
         // Near ½ the logarithms cancel; there 2p − 1 is exact.
         let middle = np::greater(p, 0.25).and(&np::less(p, 0.75));
@@ -278,28 +278,28 @@ pub fn logit(p: &Tensor) -> Tensor {
 /// `log Σ eˣ` without overflow.
 #[track_caller]
 pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     nn::logsumexp(x, axes)
 }
 
 /// Softmax along an axis.
 #[track_caller]
 pub fn softmax(x: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     nn::softmax(x, axis)
 }
 
 /// Logarithm of softmax along an axis.
 #[track_caller]
 pub fn log_softmax(x: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     nn::log_softmax(x, axis)
 }
 
 /// `x·log y`, 0 for `x = 0`.
 #[track_caller]
 pub fn xlogy(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = reals(x, y);
     let none = np::equal(&x, 0.0).and(&np::isnan(&y).not());
     np::where_(&none, 0.0, &x * np::where_(&none, 1.0, &y).log())
@@ -308,7 +308,7 @@ pub fn xlogy(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// `x·log(1 + y)`, 0 for `x = 0`.
 #[track_caller]
 pub fn xlog1py(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = reals(x, y);
     let none = np::equal(&x, 0.0).and(&np::isnan(&y).not());
     np::where_(&none, 0.0, &x * np::where_(&none, 0.0, &y).log1p())
@@ -317,7 +317,7 @@ pub fn xlog1py(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// `−x·log x`, 0 at 0 and −∞ below.
 #[track_caller]
 pub fn entr(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let x = real(x);
     np::where_(&np::less(&x, 0.0), f64::NEG_INFINITY, -xlogy(&x, &x))
 }
@@ -325,7 +325,7 @@ pub fn entr(x: &Tensor) -> Tensor {
 /// `x·log(x/y)`, the terms of relative entropy; ∞ outside of positive numbers.
 #[track_caller]
 pub fn rel_entr(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     both_widely(x, y, |x, y| {
         let both = np::greater(x, 0.0).and(&np::greater(y, 0.0));
         let none = np::equal(x, 0.0).and(&np::greater_equal(y, 0.0));
@@ -346,7 +346,7 @@ pub fn rel_entr(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// `x·log(x/y) − x + y`, the terms of the Kullback–Leibler divergence; ∞ outside of positive numbers.
 #[track_caller]
 pub fn kl_div(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = reals(x, y);
     rel_entr(&x, &y) - &x + &y
 }
@@ -354,7 +354,7 @@ pub fn kl_div(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// The distribution function of the standard normal.
 #[track_caller]
 pub fn ndtr(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     (real(x) * (-1.0 / SQRT_2)).erfc() * 0.5
 }
 
@@ -406,7 +406,7 @@ fn quantile(p: &Tensor) -> Tensor {
 /// The inverse of [`ndtr`].
 #[track_caller]
 pub fn ndtri(p: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let rule = custom_jvp(
         |p: Tensor| quantile(&p),
         |(p, dp): (Tensor, Tensor)| (quantile(&p).square() * 0.5).exp() * (2.0 * PI).sqrt() * dp,
@@ -417,7 +417,7 @@ pub fn ndtri(p: &Tensor) -> Tensor {
 /// `log ndtr(x)`, exact far below 0 too.
 #[track_caller]
 pub fn log_ndtr(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     widely(x, normal_logarithm)
 }
 
@@ -478,27 +478,27 @@ fn unscaled(x: &Tensor, order: u32) -> Tensor {
 /// The modified Bessel function of order 0, scaled by `e^−|x|`.
 #[track_caller]
 pub fn i0e(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     widely(x, |x| bessel(x, 0))
 }
 
 /// The modified Bessel function of order 0.
 #[track_caller]
 pub fn i0(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     widely(x, |x| unscaled(x, 0))
 }
 
 /// The modified Bessel function of order 1, scaled by `e^−|x|`.
 #[track_caller]
 pub fn i1e(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     widely(x, |x| bessel(x, 1))
 }
 
 /// The modified Bessel function of order 1.
 #[track_caller]
 pub fn i1(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     widely(x, |x| unscaled(x, 1))
 }

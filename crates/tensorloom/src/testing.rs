@@ -12,12 +12,12 @@
 //! ```
 
 use crate::function::Function;
-use crate::{DType, Error, Result, Tensor, Tree, jvp, random, vjp, vmap, write};
+use crate::{DType, Error, Result, Tensor, Tree, jvp, random, record, vjp, vmap};
 
 /// Panics unless two trees have equal types and close elements: `|a − b| ≤ atol + rtol·|b|`. NaN is close to NaN.
 #[track_caller]
 pub fn assert_close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Err(e) = close(a, b, rtol, atol) {
         panic!("{e}");
     }
@@ -27,12 +27,12 @@ pub fn assert_close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) {
 fn close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) -> Result<()> {
     let (a, b) = (a.leaves(), b.leaves());
     if a.len() != b.len() {
-        return Err(write::error("assert_close", format!("{} tensors beside {}", a.len(), b.len())));
+        return Err(record::error("assert_close", format!("{} tensors beside {}", a.len(), b.len())));
     }
     for (leaf, (x, y)) in a.iter().zip(&b).enumerate() {
         let (lx, ly) = (x.to_literal()?, y.to_literal()?);
         if lx.ty() != ly.ty() {
-            return Err(write::error("assert_close", format!("tensor {leaf} is {} beside {}", lx.ty(), ly.ty())));
+            return Err(record::error("assert_close", format!("tensor {leaf} is {} beside {}", lx.ty(), ly.ty())));
         }
         let pairs = lx.scalars().zip(ly.scalars()).map(|(p, q)| (p.to_f64(), q.to_f64()));
         let far = |(p, q): &(f64, f64)| {
@@ -47,7 +47,7 @@ fn close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) -> Result<()> {
                 lx.ty().numel(),
                 lx.ty()
             );
-            return Err(write::error("assert_close", text));
+            return Err(record::error("assert_close", text));
         }
     }
     Ok(())
@@ -108,7 +108,7 @@ pub fn check_grads<A: Tree, F: Function<A>>(f: F, args: A, order: usize) -> Resu
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     first_order(&f, &args)?;
     if order < 2 {
         return Ok(());
@@ -129,7 +129,7 @@ fn first_order<A: Tree, F: Function<A>>(f: &F, args: &A) -> Result<()>
 where
     F::Out: Tree,
 {
-    let at = write::place();
+    let at = record::place();
     let (h, tolerance) = precision(&args.leaves());
     let apply = |x: A| f.apply(x);
     let v = direction(args, 7);
@@ -155,10 +155,10 @@ pub fn check_vmap<A: Tree, F: Function<A>>(f: F, args: A) -> Result<()>
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let sizes: Vec<Option<usize>> = args.leaves().iter().map(|t| t.shape().first().copied()).collect();
     let Some(Some(n)) = sizes.first().copied().filter(|n| sizes.iter().all(|m| m == n)) else {
-        return Err(write::error("check_vmap", "arguments need a common first axis to map over"));
+        return Err(record::error("check_vmap", "arguments need a common first axis to map over"));
     };
     let together = vmap(|x: A| f.apply(x)).call(args.map(|t| t.clone()));
     let (rtol, atol) = match precision(&args.leaves()).1 < 1e-3 {

@@ -1,7 +1,7 @@
 //! Functions of trees of tensors.
 
 use crate::function::fail_like;
-use crate::{Tensor, Tree, np, write};
+use crate::{Tensor, Tree, np, record};
 use std::hash::{Hash, Hasher};
 
 /// An argument that is no tensor: it is part of a compiled function, which is compiled anew for another value.
@@ -53,11 +53,11 @@ pub fn map<T: Tree>(f: impl FnMut(&Tensor) -> Tensor, tree: &T) -> T {
 /// ```
 #[track_caller]
 pub fn map2<T: Tree>(mut f: impl FnMut(&Tensor, &Tensor) -> Tensor, a: &T, b: &T) -> T {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let others = b.leaves();
     if others.len() != a.leaves().len() {
         let text = format!("one tree has {} tensors, the other {}", a.leaves().len(), others.len());
-        return fail_like(a, write::error("tree::map2", text));
+        return fail_like(a, record::error("tree::map2", text));
     }
     let mut next = others.iter();
     a.map(|x| f(x, next.next().expect("as many as the first has")))
@@ -78,35 +78,35 @@ pub fn size<T: Tree>(tree: &T) -> usize {
 /// Zeros of the same types.
 #[track_caller]
 pub fn zeros_like<T: Tree>(tree: &T) -> T {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     tree.map(np::zeros_like)
 }
 
 /// Ones of the same types.
 #[track_caller]
 pub fn ones_like<T: Tree>(tree: &T) -> T {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     tree.map(np::ones_like)
 }
 
 /// The sum of two trees.
 #[track_caller]
 pub fn add<T: Tree>(a: &T, b: &T) -> T {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     map2(|x, y| x + y, a, b)
 }
 
 /// A tree times a number.
 #[track_caller]
 pub fn scale<T: Tree>(tree: &T, by: f64) -> T {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     tree.map(|t| t * by)
 }
 
 /// The sum of products of all elements of two trees.
 #[track_caller]
 pub fn vdot<T: Tree>(a: &T, b: &T) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let products = a.leaves().iter().zip(&b.leaves()).map(|(x, y)| (x * y).sum()).reduce(|s, p| s + p);
     products.unwrap_or_else(|| crate::zeros(&[]))
 }
@@ -127,21 +127,21 @@ pub fn vdot<T: Tree>(a: &T, b: &T) -> Tensor {
 /// If there are no trees: their structure is not known then.
 #[track_caller]
 pub fn stack<T: Tree>(trees: &[T]) -> T {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let first = trees.first().expect("at least one tree to stack");
     let all: Vec<Vec<Tensor>> = trees.iter().map(Tree::leaves).collect();
     let mut i = 0;
     first.map(|_| {
         i += 1;
         let column: Option<Vec<&Tensor>> = all.iter().map(|l| l.get(i - 1)).collect();
-        column.map_or_else(|| write::invalid("tree::stack", "the trees differ"), |c| Tensor::stack(&c, 0))
+        column.map_or_else(|| record::invalid("tree::stack", "the trees differ"), |c| Tensor::stack(&c, 0))
     })
 }
 
 /// The slices of a tree along the first axis.
 #[track_caller]
 pub fn unstack<T: Tree>(tree: &T) -> Vec<T> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = tree.leaves().first().and_then(|t| t.shape().first().copied()).unwrap_or(0);
     (0..n as isize).map(|i| tree.map(|t| t.index(0, i))).collect()
 }
@@ -159,7 +159,7 @@ pub fn unstack<T: Tree>(tree: &T) -> Vec<T> {
 /// ```
 #[track_caller]
 pub fn ravel<T: Tree>(tree: &T) -> (Tensor, impl Fn(&Tensor) -> T) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let leaves = tree.leaves();
     let flat: Vec<Tensor> = leaves.iter().map(np::ravel).collect();
     let all = match flat.len() {

@@ -1,7 +1,7 @@
 //! One program through every layer: SGD in place on `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error.
 
 use ir::ops::Scan;
-use ir::{GraphBuilder, Builder, Graph, Scalar, interp};
+use ir::{Builder, Graph, GraphBuilder, Scalar, interp};
 use std::sync::Arc;
 use tensorloom::trace::trace;
 use tensorloom::{DType, Engine, Literal, Tensor, Type, no_grad};

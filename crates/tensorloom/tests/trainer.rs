@@ -250,7 +250,10 @@ fn what_can_not_be_trained_is_refused_with_a_remedy() {
     check(&Settings { accumulate: 0, ..good.clone() }, "`accumulate` is 0");
     check(&Settings { rate: Schedule::Constant(f64::NAN), ..good.clone() }, "learning rate of step 0");
     check(&Settings { optimizer: AdamW { beta1: 1.0, ..good.optimizer }, ..good.clone() }, "`optimizer.beta1` is 1");
-    check(&Settings { optimizer: AdamW { max_grad_norm: -1.0, ..good.optimizer }, ..good.clone() }, "`optimizer.clip` is -1");
+    check(
+        &Settings { optimizer: AdamW { max_grad_norm: -1.0, ..good.optimizer }, ..good.clone() },
+        "`optimizer.clip` is -1",
+    );
     check(&Settings { resume: true, ..good.clone() }, "no run to resume");
 
     let run = |f: fn(&Net, Batch) -> Tensor| Trainer::new(Net::new(0.0), f).run(&good, batch, &[]);

@@ -130,7 +130,13 @@ impl Adam {
 }
 
 /// `p − rate·(direction + decay·p)`: a step of AdamW, or of Adam where nothing decays. `rate` is of rank 0.
-pub fn apply_update<B: GraphBuilder + ?Sized>(b: &mut B, p: Value, direction: Value, decay: f64, rate: Value) -> Result<Value> {
+pub fn apply_update<B: GraphBuilder + ?Sized>(
+    b: &mut B,
+    p: Value,
+    direction: Value,
+    decay: f64,
+    rate: Value,
+) -> Result<Value> {
     let mut change = direction;
     if decay != 0.0 {
         let decay = b.scale(p, decay)?;

@@ -6,7 +6,7 @@
 //! element by element, so bits don't depend on buckets.
 
 use ir::ops::{Collective, CollectiveKind};
-use ir::{GraphBuilder, Builder, Def, Graph, MeshAxis, Op, Result, Value};
+use ir::{Builder, Def, Graph, GraphBuilder, MeshAxis, Op, Result, Value};
 
 /// Bytes of a bucket, unless a model says otherwise.
 pub const BUCKET: usize = 25 << 20;

@@ -1,6 +1,6 @@
 //! Gradients that are shortened where they are too long.
 
-use ir::{GraphBuilder, Compare, Result, Value};
+use ir::{Compare, GraphBuilder, Result, Value};
 
 /// The sum of a gradient's squares.
 pub fn sum_of_squares<B: GraphBuilder + ?Sized>(b: &mut B, g: Value) -> Result<Value> {

@@ -273,7 +273,7 @@ pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failing::Failing;
+    use crate::fault_injection::Failing;
 
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tensorloom-files-{}-{name}", std::process::id()));

@@ -3,14 +3,16 @@
 
 pub mod adam;
 pub mod buckets;
+pub mod checkpoint;
 pub mod clip;
 mod compare;
 mod error;
 mod events;
 #[cfg(test)]
-mod failing;
+mod fault_injection;
 pub mod files;
-mod live;
+mod grad_reduction;
+mod live_server;
 mod lock;
 mod log;
 pub mod lora;
@@ -20,25 +22,23 @@ pub mod named_tensor;
 pub mod norms;
 mod observer;
 mod page;
-pub mod places;
 pub mod report;
 pub mod run;
-pub mod saved;
 pub mod schedule;
+pub mod shard_ranges;
 pub mod step;
-mod sums;
 pub mod tensor_file;
 mod trainer;
 
 pub use adam::{Adam, BiasCorrection};
 pub use compare::compare;
 pub use error::{Error, FileError, Result};
+pub use grad_reduction::GradReduction;
 pub use lock::Lock;
 pub use log::{Entry, Log};
 pub use named_tensor::NamedTensor;
-pub use observer::{Observer, Progress, NoProgress, thousands};
+pub use observer::{NoProgress, Observer, Progress, thousands};
 pub use run::{Intervals, Run, TrainLoop};
 pub use schedule::Schedule;
 pub use step::{AdamW, LossGraph, ParamOptions};
-pub use sums::GradReduction;
 pub use trainer::{Buffer, Layout, SCALARS, StepResult, Trainer};

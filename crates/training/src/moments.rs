@@ -6,7 +6,7 @@
 
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Graph, Literal, Op, Result, Scalar, Type, Unary, Value};
+use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Result, Scalar, Type, Unary, Value};
 
 /// Numbers that share a scale.
 pub const BLOCK: usize = 256;
@@ -91,7 +91,13 @@ fn constant(b: &mut Builder, values: &[f32]) -> Result<Value> {
 }
 
 /// A moment in f32, of the shape of its tensor.
-pub fn dequantize(b: &mut Builder, kept: Value, scales: Option<Value>, signed: Signed, shape: &[usize]) -> Result<Value> {
+pub fn dequantize(
+    b: &mut Builder,
+    kept: Value,
+    scales: Option<Value>,
+    signed: Signed,
+    shape: &[usize],
+) -> Result<Value> {
     let Some(scales) = scales else { return Ok(kept) };
     let codes = b.cast(kept, DType::I32)?;
     let table = constant(b, &table(signed))?;
@@ -121,9 +127,9 @@ pub fn quantize(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value
     let size = b.unary(Unary::Abs, rows)?;
     let most = b.reduce(ReduceKind::Max, size, &[1])?;
     let wide = b.broadcast(most, &[blocks, BLOCK], &[0])?;
-    let zero = b.full_like(dequantize, 0.0)?;
-    let quotient = b.div(rows, dequantize)?;
-    let nothing = b.compare(Compare::Eq, dequantize, zero)?;
+    let zero = b.full_like(wide, 0.0)?;
+    let quotient = b.div(rows, wide)?;
+    let nothing = b.compare(Compare::Eq, wide, zero)?;
     let x = b.select(nothing, zero, quotient)?;
     let all = table(signed);
     let middles: Vec<f32> = all.windows(2).map(|w| (w[0] + w[1]) * 0.5).collect();

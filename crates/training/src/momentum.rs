@@ -4,7 +4,13 @@ use crate::adam::{lerp, moment};
 use ir::{GraphBuilder, Result, Unary, Value};
 
 /// `m ← decay·m + g`: the update and the momentum after it. With `nesterov` the update looks one step ahead.
-pub fn momentum<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, g: Value, decay: f64, nesterov: bool) -> Result<[Value; 2]> {
+pub fn momentum<B: GraphBuilder + ?Sized>(
+    b: &mut B,
+    m: Value,
+    g: Value,
+    decay: f64,
+    nesterov: bool,
+) -> Result<[Value; 2]> {
     dampened(b, m, g, g, decay, nesterov)
 }
 

@@ -1,13 +1,13 @@
 //! A run: steps one after another, with its log, validations, checkpoints and report, whatever is trained.
 
+use crate::checkpoint::{self, CheckpointMeta};
 use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::files;
-use crate::live::LiveServer;
+use crate::live_server::LiveServer;
 use crate::log::{Entry, Log};
 use crate::observer::{Observer, Progress, memory};
 use crate::report::{self, RunMetadata};
-use crate::saved::{self, CheckpointMeta};
 use crate::schedule::Schedule;
 use crate::trainer::StepResult;
 use compiler::Timing;
@@ -70,7 +70,12 @@ pub trait TrainLoop {
     }
 
     /// Writes a checkpoint into a folder, of which the newest `keep` stay.
-    fn save(&self, folder: &std::path::Path, at: &CheckpointMeta, keep: usize) -> std::result::Result<PathBuf, Self::Error>;
+    fn save(
+        &self,
+        folder: &std::path::Path,
+        at: &CheckpointMeta,
+        keep: usize,
+    ) -> std::result::Result<PathBuf, Self::Error>;
 
     /// Told where the time of a step goes.
     fn timed(&self, _timings: &[Timing], _watch: &mut dyn Observer) {}
@@ -185,7 +190,7 @@ impl Run {
     pub fn check_can_save<T: TrainLoop>(&self, task: &T, bytes: usize, resumed: bool, remedy: &str) -> Result<()> {
         match resumed {
             true if !task.is_main_process() => Ok(()),
-            true => saved::try_room(&self.checkpoints(), bytes).map_err(|e| {
+            true => checkpoint::try_room(&self.checkpoints(), bytes).map_err(|e| {
                 let step = self.at.step;
                 Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
             }),

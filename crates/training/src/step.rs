@@ -8,10 +8,10 @@
 
 use crate::adam::{Adam, BiasCorrection, Updated, apply_update};
 use crate::clip::{clip_factor, sum_of_squares};
+use crate::grad_reduction::GradReduction;
 use crate::moments::{self, Moment, Signed};
-use crate::sums::GradReduction;
 use ir::ops::Scan;
-use ir::{GraphBuilder, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
+use ir::{Builder, Compare, DType, Graph, GraphBuilder, Result, Type, Unary, Value};
 
 /// Constants of the optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,7 +105,13 @@ pub fn moments(objective: &LossGraph, eight_bits: bool) -> Vec<Moment> {
 
 /// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
 /// how those of each tensor are kept.
-pub fn graph(objective: &LossGraph, adam: &AdamW, accumulate: usize, sums: &GradReduction, moments: &[Moment]) -> Result<Graph> {
+pub fn graph(
+    objective: &LossGraph,
+    adam: &AdamW,
+    accumulate: usize,
+    sums: &GradReduction,
+    moments: &[Moment],
+) -> Result<Graph> {
     let types = objective.loss.input_types();
     let (n, s, c) = (objective.trained.len(), objective.amax_histories.len(), objective.buffers);
     let last = types.len() - usize::from(objective.needs_rng);
@@ -185,7 +191,7 @@ fn update(
             let norm = b.unary(Unary::Sqrt, sum)?;
             let shrink = clip_factor(b, norm, clip)?;
             let shape = b.ty(*g).shape;
-            let wide = b.splat(clip_factor, &shape)?;
+            let wide = b.splat(shrink, &shape)?;
             *g = b.mul(*g, wide)?;
             sum = sum_of_squares(b, *g)?;
         }
@@ -231,9 +237,9 @@ fn update(
         let p = trained[i];
         let m = moments::dequantize(b, first[i], scales[0][i], Signed(true), &shape)?;
         let v = moments::dequantize(b, second[i], scales[1][i], Signed(false), &shape)?;
-        let shrink = b.cast(clip_factor, dtype)?;
-        let shrink = along(b, clip_factor)?;
-        let g = b.mul(gradients[i], clip_factor)?;
+        let shrink = b.cast(shrink, dtype)?;
+        let shrink = along(b, shrink)?;
+        let g = b.mul(gradients[i], shrink)?;
         let corrections = BiasCorrection::Multiplied { k1: b.cast(correct1, dtype)?, k2: b.cast(correct2, dtype)? };
         let Updated { direction, mean: m1, square: v1 } = adam.rule().update(b, [m, v], g, corrections)?;
         let ParamOptions { rate: own, decay, .. } = trained_how[i];

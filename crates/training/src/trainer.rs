@@ -1,15 +1,15 @@
 //! A compiled step with its state: trained tensors, moments and buffers that are updated in place. It knows inputs by their places,
 //! not what they mean: any loss Graph has one.
 
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::grad_reduction::GradReduction;
 use crate::moments::Moment;
 use crate::named_tensor::NamedTensor;
-use crate::saved::Checkpoint;
 use crate::step::{self, AdamW, LossGraph, Scalars};
-use crate::sums::GradReduction;
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options, Program, Timing};
 use ir::ops::threefry::threefry2x32;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary, Value};
 use std::sync::Arc;
 
 /// Memory of a device.

@@ -1,6 +1,6 @@
 //! What each form of an update rounds, operation by operation: the bits that trajectories and resumed runs rest on.
 
-use ir::{GraphBuilder, Builder, DType, Literal, Scalar, Type, Value, interp};
+use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, Value, interp};
 use training::adam::{Adam, BiasCorrection, Updated, apply_update};
 use training::momentum::{dampened, lion, momentum};
 

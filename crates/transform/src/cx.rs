@@ -1,7 +1,7 @@
 //! `Tx`: the builder that rules write into, with the transforms at hand for sub-graphs.
 
 use ir::ops::{Composite, Derivative};
-use ir::{GraphBuilder, Builder, GraphTransforms, Graph, Loc, Op, Result, SplitGraph, Type, Value, Values};
+use ir::{Builder, Graph, GraphBuilder, GraphTransforms, Loc, Op, Result, SplitGraph, Type, Value, Values};
 use std::sync::Arc;
 
 /// A graph under construction by a transform.
@@ -64,7 +64,7 @@ impl GraphTransforms for Tx {
     }
 
     fn split_of(&self, graph: &Graph, known: &[bool]) -> Result<SplitGraph> {
-        crate::split::split(graph, known)
+        crate::partial_eval::split(graph, known)
     }
 
     fn transpose_of(&self, graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)> {

@@ -1,7 +1,7 @@
 //! Forward mode.
 
 use crate::cx::Tx;
-use ir::{GraphBuilder, Error, Graph, Result, Type, Value};
+use ir::{Error, Graph, GraphBuilder, Result, Type, Value};
 
 /// Tangents next to values: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
 /// primal outputs, then the tangents of the outputs marked in the result. An output marked in `want` has one even if it

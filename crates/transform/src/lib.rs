@@ -23,29 +23,29 @@
 //! ```
 
 mod cx;
-mod few_bits;
 mod jvp;
+mod low_precision;
+mod partial_eval;
 mod partition;
-pub mod parts;
 mod precision;
 mod prune;
 mod remat;
 mod reverse;
-mod split;
+pub mod slice_gradients;
 mod transpose;
 mod vmap;
 
 pub use cx::Tx;
-pub use few_bits::{
-    AS_WRITTEN, DelayedScaling, LowPrecision, FewBits, Rounding, Scaling, Stateful, few_bits, rounded, rounded_gradient, rounded_groups,
-    rounded_product, rounding_of, with_state,
-};
 pub use jvp::jvp;
+pub use low_precision::{
+    AS_WRITTEN, DelayedScaling, FewBits, LowPrecision, Rounding, Scaling, Stateful, few_bits, rounded,
+    rounded_gradient, rounded_groups, rounded_product, rounding_of, with_state,
+};
+pub use partial_eval::split;
 pub use partition::{DimSharding, PartitionSpec, Partitioned, Sharding, partition, segments};
 pub use precision::{Policy, precision};
 pub use prune::prune;
 pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp, vjp_by_rules};
-pub use split::split;
 pub use transpose::transpose;
 pub use vmap::{vmap, vmap_axes};

@@ -8,8 +8,8 @@
 //! stood outside.
 
 use ir::composites;
-use ir::ops::{Call, Composite, Cond, AutocastRule, Remat, Scan, While};
-use ir::{GraphBuilder, Builder, DType, Error, Graph, Loc, Node, Op, Result, Type, Value};
+use ir::ops::{AutocastRule, Call, Composite, Cond, Remat, Scan, While};
+use ir::{Builder, DType, Error, Graph, GraphBuilder, Loc, Node, Op, Result, Type, Value};
 use std::sync::Arc;
 
 /// What is computed in which precision.

@@ -1,7 +1,7 @@
 //! Rematerialisation: trading memory of backward for computing again.
 
 use ir::ops::{Remat, RematPolicy};
-use ir::{GraphBuilder, Builder, Graph, Result, Value};
+use ir::{Builder, Graph, GraphBuilder, Result, Value};
 
 /// The same function, of which backward keeps only what the policy says; the rest of its inside is computed again.
 pub fn remat(graph: &Graph, policy: RematPolicy) -> Result<Graph> {

@@ -1,7 +1,7 @@
 //! Reverse mode: jvp, split, transpose.
 
 use crate::cx::Tx;
-use ir::{GraphBuilder, Error, Graph, Result, Scalar, Value};
+use ir::{Error, Graph, GraphBuilder, Result, Scalar, Value};
 
 /// A function at a point: its values with what the linear part needs, and the linear part.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::cx::Tx;
 use ir::ops::Arg;
-use ir::{GraphBuilder, Error, Graph, Result, Value};
+use ir::{Error, Graph, GraphBuilder, Result, Value};
 
 /// Transposes a graph that is linear in the inputs marked in `linear`. Inputs of the result are the other inputs, then
 /// the cotangents of the outputs marked in `ct`; outputs are the cotangents of the linear inputs that have one, as the

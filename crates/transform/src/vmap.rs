@@ -1,7 +1,7 @@
 //! Batching.
 
 use crate::cx::Tx;
-use ir::{GraphBuilder, Error, Graph, Result, Value};
+use ir::{Error, Graph, GraphBuilder, Result, Value};
 
 /// The graph over a batch: inputs marked in `batched` get an axis of `size` in front, and so do the outputs marked in
 /// the result, at least those marked in `want`.

@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Shape, Type, Value, verify};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Shape, Type, Value, verify};
 
 struct Rng(u64);
 

@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::{Call, Checkpoint, Cond, Remat, Scan};
-use ir::{GraphBuilder, Builder, Graph, Literal, Op, Unary};
+use ir::{Builder, Graph, GraphBuilder, Literal, Op, Unary};
 
 /// Over (h, k, x): `h' = x`, `k' = k·sin(h)`, stacking `h·k`. Only the first iteration sees the start of `h`.
 fn overwritten() -> Graph {

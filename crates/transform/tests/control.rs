@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::{Cond, While};
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Graph, Literal, Unary, Value, interp};
+use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Unary, Value, interp};
 
 /// Over (w: f64[3], x: f64[3], n: i32[]): three branches that need different things of their operands, give one known
 /// output, one that only some branches make depend on `x`, and an integer.

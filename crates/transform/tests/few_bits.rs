@@ -1,8 +1,8 @@
 //! Products in few bits: what is rounded, in forward and in backward, against rounding by hand.
 
 use ir::ops::Dot;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, interp};
-use transform::{DelayedScaling, LowPrecision, FewBits, Rounding, Scaling, few_bits, with_state};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
+use transform::{DelayedScaling, FewBits, LowPrecision, Rounding, Scaling, few_bits, with_state};
 
 fn linear() -> Graph {
     let mut b = Builder::new();
@@ -141,9 +141,13 @@ fn blocks_of_four_bits_are_the_formats() {
 /// Square blocks share one scale: each is what it is alone, whatever stands beside it.
 #[test]
 fn square_blocks_are_alike_alone() {
-    for (few, rows, columns) in
-        [(LowPrecision::E2M1, 32, 32), (LowPrecision::E4M3, 16, 8), (LowPrecision::Int8, 4, 4), (LowPrecision::Int4, 3, 5), (LowPrecision::E5M2, 32, 1)]
-    {
+    for (few, rows, columns) in [
+        (LowPrecision::E2M1, 32, 32),
+        (LowPrecision::E4M3, 16, 8),
+        (LowPrecision::Int8, 4, 4),
+        (LowPrecision::Int4, 3, 5),
+        (LowPrecision::E5M2, 32, 1),
+    ] {
         let how = Rounding::new(few).scaled(Scaling::Blocks(rows, columns));
         let ty = Type::new(DType::F32, &[2 * rows, 3 * columns]);
         let x = values(&ty, 5);
@@ -229,7 +233,10 @@ fn chance_is_fair_and_follows_its_key() {
 /// Histories by hand: scales of earlier steps, what is beyond them cut, through calls, rematerialised bodies and scans.
 #[test]
 fn delayed_scales_are_those_of_earlier_steps() {
-    let delay = |history, interval| Rounding { delay: Some(DelayedScaling { history, interval }), ..Rounding::new(LowPrecision::E4M3) };
+    let delay = |history, interval| Rounding {
+        delay: Some(DelayedScaling { history, interval }),
+        ..Rounding::new(LowPrecision::E4M3)
+    };
     let most = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
     for (history, interval) in [(1, 1), (3, 1), (2, 2), (16, 5)] {
         let how = delay(history, interval);

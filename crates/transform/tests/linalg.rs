@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::{Cholesky, Eigh, Lu, Qr, Svd, TriangularSolve};
-use ir::{GraphBuilder, DType, Graph, Literal, Op, Scalar, Type};
+use ir::{DType, Graph, GraphBuilder, Literal, Op, Scalar, Type};
 
 fn op(op: impl Into<Op>, like: &[&Literal]) -> Graph {
     graph(like, |b, x| Ok(b.emit(op.into(), x)?.to_vec()))

@@ -7,7 +7,7 @@ use ir::composites::activation::silu;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::{FAMILIES, embedding::embedding, norm::rmsnorm};
 use ir::ops::{Cond, ReduceKind, Remat, RematPolicy, Scan};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, Unary, Value, verify};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, verify};
 use transform::{Policy, precision};
 
 const F32: DType = DType::F32;

@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::{Call, Checkpoint, Cond, Remat, Scan, While};
-use ir::{GraphBuilder, Builder, Compare, DType, Graph, Literal, Op, Unary, Value, verify};
+use ir::{Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Unary, Value, verify};
 use transform::prune;
 
 /// Prunes, checks the values and that a second pass finds nothing, and gives the only node that is not elementwise.

@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::{Call, Name, Remat, RematPolicy, Scan};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Unary, text};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Unary, text};
 
 /// `tanh(sin(x·w) named "hidden" · w)`, the second half in a call: (x[2,3], w[3,3]) -> y[2,3].
 fn layer() -> Graph {

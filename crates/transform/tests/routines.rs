@@ -4,7 +4,7 @@ mod checks;
 
 use checks::*;
 use ir::ops::{Fft, FftKind, PutAlong, Sort, TakeAlong, TopK};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
 
 /// One op over operands like these.
 fn op(op: impl Into<Op>, like: &[&Literal]) -> Graph {

@@ -2,7 +2,7 @@
 
 use ir::composites::norm::rmsnorm;
 use ir::ops::{Checkpoint, Scan};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary, interp, text, verify};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary, interp, text, verify};
 
 const F: DType = DType::F64;
 

@@ -40,7 +40,7 @@ use crate::tensor::Tensor;
 use compiler::{ALIGN, DeviceBuffer};
 use cpu::HostBuffer;
 use ir::ops::RematPolicy;
-use ir::{GraphBuilder, Builder, Def, Graph, Value};
+use ir::{Builder, Def, Graph, GraphBuilder, Value};
 use std::fmt;
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use crate::lower::{Lowering, Numerics};
 use crate::op::Op;
 use crate::shape::{check_dtype, check_size, default_capacity};
 use ir::ops::Name;
-use ir::{GraphBuilder, Builder, DType, Graph};
+use ir::{Builder, DType, Graph, GraphBuilder};
 use std::fmt;
 
 /// A validated value.

@@ -52,25 +52,25 @@ pub extern "C" fn gpu_open() -> i32 {
 /// Memory for the bytes of a read of the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_place(signal: u32, bytes: u32) -> *mut u8 {
-    gpu::wgpu::page::place(signal, bytes as usize)
+    gpu::wgpu::browser::place(signal, bytes as usize)
 }
 
 /// Something that the device was asked is done; if it failed, the bytes say why.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_done(signal: u32, well: u32) {
-    gpu::wgpu::page::done(signal, if well == 1 { Ok(()) } else { Err(taken_bytes()) });
+    gpu::wgpu::browser::done(signal, if well == 1 { Ok(()) } else { Err(taken_bytes()) });
 }
 
 /// The device failed at something, or for good; the bytes say why.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_fault(lost: u32) {
-    gpu::wgpu::page::fault(lost == 1, &taken_bytes());
+    gpu::wgpu::browser::fault(lost == 1, &taken_bytes());
 }
 
 /// Bytes of the GPU's memory that tensors and programs use.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_bytes() -> f64 {
-    gpu::wgpu::page::live() as f64
+    gpu::wgpu::browser::live() as f64
 }
 
 /// The device of a tensor, 0 or 1; -1 if there is no such tensor.
@@ -110,7 +110,7 @@ pub extern "C" fn begin_read(handle: u32) -> i32 {
 /// Begins to wait for everything that the GPU was given; gives a number for `arrived`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_sync() -> i32 {
-    let fence = gpu::wgpu::page::settled();
+    let fence = gpu::wgpu::browser::settled();
     begin(Box::pin(async move { fence.await.map(|()| Vec::new()).map_err(|e| e.to_string()) }))
 }
 

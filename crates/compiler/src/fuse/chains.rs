@@ -6,7 +6,7 @@ use crate::loops::Stmt;
 use crate::program::Step;
 use crate::target::{KernelLimits, Schedule};
 use crate::{Options, Target, compile};
-use ir::{GraphBuilder, Builder, DType, Graph, Scalar, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Scalar, Type, Value};
 
 #[path = "../../tests/plain/mod.rs"]
 mod plain;
@@ -126,7 +126,8 @@ fn ops(body: &[Stmt]) -> usize {
 #[test]
 fn the_work_of_writes_grows_with_their_number() {
     let cpu = plain::TARGET;
-    let grid = Target { schedule: Schedule::Grid, kernel: KernelLimits { max_space_splits: 0, ..cpu.kernel }, ..cpu.clone() };
+    let grid =
+        Target { schedule: Schedule::Grid, kernel: KernelLimits { max_space_splits: 0, ..cpu.kernel }, ..cpu.clone() };
     for target in [cpu, grid] {
         for (name, shape, write) in WRITES {
             let mut before = [usize::MAX / 4; 2];

@@ -1,14 +1,14 @@
 //! Kernels from expressions: loops are opened, and what they don't change is computed before they open (`expressions.rs`).
 
-pub(super) mod abreast;
 mod expressions;
+pub(super) mod interleave;
 mod scratch;
 
 use super::expr::ExId;
 use super::generate::Generator;
 use super::index::Lin;
+use super::iteration_space::Space;
 use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, Store, kernel_name};
-use super::space::Space;
 use crate::loops::{self, Atom, Buf, Builder, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
 use crate::target::{Schedule, Target};
 use ir::ops::ReduceKind;

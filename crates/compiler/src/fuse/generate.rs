@@ -4,7 +4,7 @@ use super::expr::{Ex, ExId, Exprs};
 use super::index::{AtomKind, Atoms, Lin, Refine, reshape};
 use ir::ops::gather::{Gather, GatherMode};
 use ir::ops::{Indexing, View};
-use ir::{Binary, Compare, DType, Graph, Semantics, Op, Scalar, Type, Value};
+use ir::{Binary, Compare, DType, Graph, Op, Scalar, Semantics, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -188,7 +188,9 @@ impl<'a> Generator<'a> {
                 }
                 Ok(super::threefry::threefry(&mut self.exprs, words)[second as usize])
             }
-            Semantics::Reduce(..) | Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => Err(Fail::NotScalar),
+            Semantics::Reduce(..) | Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => {
+                Err(Fail::NotScalar)
+            }
         }
     }
 

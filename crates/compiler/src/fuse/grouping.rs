@@ -9,7 +9,7 @@ use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
 use crate::target::{Schedule, Target};
 use ir::ops::Indexing;
-use ir::{Graph, Semantics, Node, Op, Shape, Value};
+use ir::{Graph, Node, Op, Semantics, Shape, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -627,7 +627,11 @@ impl Grouping<'_> {
         }
         let order = self.topological();
         let mut units: Vec<Option<FusionUnit>> = self.units.into_iter().map(Some).collect();
-        FusionPlan { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, unfused: self.unfused }
+        FusionPlan {
+            order: order.into_iter().filter_map(|u| units[u].take()).collect(),
+            in_memory,
+            unfused: self.unfused,
+        }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.

@@ -6,12 +6,12 @@
 //! axis memory runs along: a reduced one (softmax over the last axis) or a kept one (sums of columns).
 
 use super::emit::Emitter;
-use super::emit::abreast::{Abreast, abreast};
+use super::emit::interleave::{Abreast, abreast};
 use super::expr::{Ex, ExId};
 use super::generate::{Fail, Generator, Index, Source};
+use super::horizontal::joined;
 use super::index::{AtomId, AtomKind, Lin, Refine, reshape};
-use super::join::joined;
-use super::space::Space;
+use super::iteration_space::Space;
 use crate::loops::Kernel;
 use crate::target::{Schedule, Target};
 use ir::ops::ReduceKind;

@@ -6,15 +6,15 @@ mod emit;
 mod expr;
 mod generate;
 mod grouping;
+mod horizontal;
 mod index;
-mod join;
+mod iteration_space;
 mod lower;
 mod scan;
-mod space;
 mod threefry;
 
 pub(crate) use generate::{Source, uniform};
-pub(crate) use grouping::{Unfused, FusionUnit, FusionPlan, in_place, is_standalone, kept, source, units};
+pub(crate) use grouping::{FusionPlan, FusionUnit, Unfused, in_place, is_standalone, kept, source, units};
 pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
 

@@ -22,8 +22,8 @@
 
 mod build;
 mod eval;
-pub mod facts;
 mod hoist;
+pub mod index_analysis;
 pub mod lanes;
 mod print;
 pub mod range;

@@ -1,6 +1,6 @@
 //! Inlines calls, and composites that the backend does not claim.
 
-use ir::{GraphBuilder, Builder, Graph, Loc, Semantics, Node, Op, Result, Type, Value, Values};
+use ir::{Builder, Graph, GraphBuilder, Loc, Node, Op, Result, Semantics, Type, Value, Values};
 
 /// Which composites stay whole.
 pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;

@@ -1,15 +1,15 @@
 //! Graph → Graph passes of the compiler, each in its own file.
 
+pub mod canonicalize_dot;
 pub mod cse;
-pub mod dots;
+pub mod fp8_matmul;
 pub mod inline;
-pub mod narrow;
-pub mod packed;
-pub mod partials;
-mod permutes;
-pub mod recompute;
+pub mod quantized_matmul;
+pub mod rematerialize_cheap;
 pub mod simplify;
-pub(crate) mod updates;
+pub mod split_reduction;
+mod transpose_folding;
+pub(crate) mod update_to_scatter;
 
 use crate::target::Target;
 use inline::Claims;
@@ -84,10 +84,10 @@ impl Pass {
             Pass::Simplify => simplify::simplify(graph, target.parts()),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
-            Pass::Packed => packed::packed(graph, claims),
-            Pass::Narrow => narrow::narrow(graph, claims),
-            Pass::Dots => dots::dots(graph, &target.products),
-            Pass::Partials => partials::partials(graph, &target.partials),
+            Pass::Packed => quantized_matmul::packed(graph, claims),
+            Pass::Narrow => fp8_matmul::narrow(graph, claims),
+            Pass::Dots => canonicalize_dot::dots(graph, &target.products),
+            Pass::Partials => split_reduction::partials(graph, &target.partials),
             Pass::Recompute => Ok(crate::products::recompute(graph, target)),
         }
     }

@@ -1,7 +1,7 @@
 //! Algebra: each rule is one equation that holds for every value, NaN, infinities and −0 included.
 
 use ir::ops::{Broadcast, Permute, Reshape};
-use ir::{Binary, GraphBuilder, Builder, Graph, Op, Result, Scalar, Shape, Unary, Value, Values};
+use ir::{Binary, Builder, Graph, GraphBuilder, Op, Result, Scalar, Shape, Unary, Value, Values};
 
 /// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
 pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
@@ -68,7 +68,7 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
                 Some(b.permute(inner, &perm)?)
             }
             // permute(f(permute(x))) = f'(x)
-            _ => super::permutes::renamed(b, args[0], &p.perm)?,
+            _ => super::transpose_folding::renamed(b, args[0], &p.perm)?,
         },
         Op::Broadcast(o) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == o.shape => Some(args[0]),

@@ -5,7 +5,7 @@
 //! roots; a few of these in a row are enough for what the compiler writes. What is bounded is the form as a whole number: the address is
 //! equal to it modulo 2⁶⁴, so partial sums may wrap.
 
-use crate::loops::facts::{IndexAnalysis, LaunchInfo, Linear, Root, Site};
+use crate::loops::index_analysis::{IndexAnalysis, LaunchInfo, Linear, Root, Site};
 use crate::loops::range::Range;
 use crate::loops::{self, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};

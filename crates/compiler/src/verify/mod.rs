@@ -13,7 +13,8 @@ mod bounds;
 use crate::loops::{Buffer, Kernel, Mode};
 use crate::plan::ALIGN;
 use crate::program::{
-    BufferId, BufferKind, Epilogue, MatmulOperand, KernelArg, LoopStep, Matmul, Parts, BufferSlice, Prologue, BufferRef, Step, TripCount,
+    BufferId, BufferKind, BufferRef, BufferSlice, Epilogue, KernelArg, LoopStep, Matmul, MatmulOperand, Parts,
+    Prologue, Step, TripCount,
 };
 use crate::{Error, Result};
 use bounds::Tile;
@@ -324,7 +325,13 @@ impl Verifier<'_> {
         })
     }
 
-    fn matmul(&self, s: &Matmul, factors: [&MatmulOperand; 2], c: Option<&BufferSlice>, epilogue: Option<&Epilogue>) -> Check {
+    fn matmul(
+        &self,
+        s: &Matmul,
+        factors: [&MatmulOperand; 2],
+        c: Option<&BufferSlice>,
+        epilogue: Option<&Epilogue>,
+    ) -> Check {
         let sizes = [s.batch, s.m, s.n, s.k].map(|n| n.max(1));
         let work = sizes.iter().try_fold(16usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST);
         let far = |stride: &isize| stride.unsigned_abs() > MOST;

@@ -1,7 +1,9 @@
 //! The backend of the compiler's own tests: it compiles for the CPU, and runs nothing.
 
 use compiler::program::Program;
-use compiler::target::{Epilogues, RecomputePolicy, KernelLimits, SplitReduction, Products, Prologues, Schedule, Target, CpuSchedule};
+use compiler::target::{
+    CpuSchedule, Epilogues, KernelLimits, Products, Prologues, RecomputePolicy, Schedule, SplitReduction, Target,
+};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};

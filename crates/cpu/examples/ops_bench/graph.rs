@@ -7,7 +7,7 @@ use ir::ops::{
     Cholesky, Clamp, Conv, Dot, Eigh, Fft, FftKind, GatherMode, Lu, Qr, ReduceKind, ScatterKind, ScatterMode,
 };
 use ir::ops::{SliceDims, Sort, Svd, TopK, TriangularSolve, Windows};
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Error, Graph, Result, Scalar, Type, Unary, Value};
+use ir::{Binary, Builder, Compare, DType, Error, Graph, GraphBuilder, Result, Scalar, Type, Unary, Value};
 
 const I: DType = DType::I32;
 

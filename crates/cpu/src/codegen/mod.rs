@@ -31,10 +31,10 @@ mod inst;
 mod lower;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod math;
-#[cfg(target_arch = "wasm32")]
-mod page;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod pool;
+#[cfg(target_arch = "wasm32")]
+mod wasm_host;
 // As `Cargo.toml` has it: on by itself where the generator of this crate has nothing to say.
 #[cfg(any(feature = "cranelift", target_arch = "aarch64", all(windows, target_arch = "x86_64")))]
 mod portable;
@@ -44,7 +44,7 @@ mod portable;
     target_arch = "wasm32",
     all(windows, target_arch = "x86_64")
 )))]
-#[path = "unportable.rs"]
+#[path = "no_codegen.rs"]
 mod portable;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod regalloc;
@@ -161,7 +161,7 @@ enum Mapping {
     #[cfg(not(target_arch = "wasm32"))]
     Portable(portable::Code),
     #[cfg(target_arch = "wasm32")]
-    Page(page::Code),
+    Wasm(wasm_host::Code),
 }
 
 impl CompiledKernel {
@@ -174,7 +174,7 @@ impl CompiledKernel {
     pub fn bytes(&self) -> &[u8] {
         #[cfg(target_arch = "wasm32")]
         return match &self.code {
-            Mapping::Page(code) => code.bytes(),
+            Mapping::Wasm(code) => code.bytes(),
         };
         #[cfg(not(target_arch = "wasm32"))]
         // SAFETY: the mapping holds so many bytes from its entry on, is readable, and is not written again.
@@ -248,7 +248,7 @@ pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, Codeg
 pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
     #[cfg(debug_assertions)]
     compiler::loops::verify(kernel)?;
-    let code = page::Code::new(kernel)?;
+    let code = wasm_host::Code::new(kernel)?;
     let (entry, size) = (code.entry(), code.bytes().len());
-    Ok(CompiledKernel { code: Mapping::Page(code), entry, size })
+    Ok(CompiledKernel { code: Mapping::Wasm(code), entry, size })
 }

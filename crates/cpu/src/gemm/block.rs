@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use super::finish::{Finished, finish};
+use super::amx::SIDE;
+use super::epilogue::{Finished, finish};
 use super::kernel::{HasKernels, Tile};
-use super::panels::{PackedRows, Panels};
 use super::problem::{Output, Target};
+use super::row_panels::{PackedRows, Panels};
 use super::run::Run;
-use super::tiles::SIDE;
 
 /// What one part computes of one matrix.
 pub(super) struct Region<T> {

@@ -11,8 +11,8 @@ use half::{bf16, f16};
 use ir::DType;
 
 #[cfg(target_arch = "x86_64")]
-use super::evens;
-use super::finish::{Finished, finish};
+use super::bf16_gemv;
+use super::epilogue::{Finished, finish};
 use super::kernel::HasKernels;
 use super::pack::widen;
 use super::problem::{Operand, Problem, Source, Target};
@@ -383,7 +383,7 @@ impl HasGemv for f32 {
         #[cfg(target_arch = "x86_64")]
         if (isa, dtype) == (Isa::Avx512, DType::BF16) && along_y != 1 {
             // SAFETY: the caller's promise is the same.
-            unsafe { evens::arrange(x, k) }
+            unsafe { bf16_gemv::arrange(x, k) }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (isa, dtype, along_y, x, k);
@@ -394,7 +394,7 @@ impl HasGemv for f32 {
         unsafe {
             match (isa, dtype) {
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512, DType::BF16) if p.along_y != 1 => evens::product(p),
+                (Isa::Avx512, DType::BF16) if p.along_y != 1 => bf16_gemv::product(p),
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512, DType::BF16) => avx512_f32::<bf16>(p),
                 #[cfg(target_arch = "x86_64")]

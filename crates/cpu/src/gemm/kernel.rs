@@ -9,11 +9,11 @@
 
 use ir::DType;
 
+use super::amx::{self, BOTH, SIDE, TileUse};
 use super::gemv::HasGemv;
-use super::groups::Groups;
 use super::pack::{pack_panel, widen};
-use super::tiles::{self, BOTH, SIDE, TileUse};
 use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, PlainI32, Vector};
+use super::vnni_packing::Groups;
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
 pub(crate) struct Tile<T> {
@@ -325,24 +325,40 @@ kernels!(portable_f64, f64, Plain64, PLAIN_ROWS, None, None);
 kernels!(portable_i32, i32, PlainI32, PLAIN_ROWS, None, None);
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::groups::{BF16_PAIRS, I8_QUADS};
+    use super::super::full_tile_kernel;
     use super::super::vector_x86::{Pairs, Quads};
-    use super::super::whole;
+    use super::super::vnni_packing::{BF16_PAIRS, I8_QUADS};
     use super::*;
     use std::arch::x86_64::*;
     kernels!(avx2_f32, f32, __m256, 6, None, None, "avx2,fma,f16c");
     kernels!(avx2_f64, f64, __m256d, 6, None, None, "avx2,fma");
     kernels!(avx2_i32, i32, __m256i, 6, None, None, "avx2");
-    kernels!(avx512_f32, f32, __m512, whole::ROWS, None, Some(whole::f32), "avx512f,avx512vl,avx512dq,avx512bw");
-    kernels!(avx512_f64, f64, __m512d, whole::ROWS, None, Some(whole::f64), "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(
+        avx512_f32,
+        f32,
+        __m512,
+        full_tile_kernel::ROWS,
+        None,
+        Some(full_tile_kernel::f32),
+        "avx512f,avx512vl,avx512dq,avx512bw"
+    );
+    kernels!(
+        avx512_f64,
+        f64,
+        __m512d,
+        full_tile_kernel::ROWS,
+        None,
+        Some(full_tile_kernel::f64),
+        "avx512f,avx512vl,avx512dq,avx512bw"
+    );
     kernels!(avx512_i32, i32, __m512i, 12, None, None, "avx512f,avx512vl,avx512dq,avx512bw");
     kernels!(
         avx512_bf16,
         f32,
         Pairs,
-        whole::ROWS,
+        full_tile_kernel::ROWS,
         Some(&BF16_PAIRS),
-        Some(whole::pairs),
+        Some(full_tile_kernel::pairs),
         "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16"
     );
     kernels!(avx512_i8, i32, Quads, 12, Some(&I8_QUADS), None, "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni");
@@ -358,7 +374,7 @@ impl HasKernels for f32 {
     fn kernels(isa: Isa, operands: DType) -> &'static Kernels<f32> {
         if isa == Isa::Avx512
             && operands == DType::BF16
-            && let Some(kernels) = tiles::of_bf16()
+            && let Some(kernels) = amx::of_bf16()
         {
             return kernels;
         }
@@ -390,7 +406,7 @@ impl HasKernels for i32 {
     fn kernels(isa: Isa, operands: DType) -> &'static Kernels<i32> {
         if isa == Isa::Avx512
             && operands == DType::I8
-            && let Some(kernels) = tiles::of_i8()
+            && let Some(kernels) = amx::of_i8()
         {
             return kernels;
         }

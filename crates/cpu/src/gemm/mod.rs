@@ -23,22 +23,23 @@
 //! assert_eq!(c, [19.0, 22.0, 43.0, 50.0]);
 //! ```
 
-mod block;
+mod amx;
 #[cfg(target_arch = "x86_64")]
-mod evens;
-mod finish;
+mod bf16_gemv;
+mod block;
+mod epilogue;
+#[cfg(target_arch = "x86_64")]
+mod full_tile_kernel;
 mod gemv;
-mod groups;
 pub(crate) mod kernel;
 mod pack;
-mod panels;
+#[cfg(target_arch = "x86_64")]
+mod pack16x16;
 mod plan;
 mod problem;
+mod row_panels;
 mod run;
-#[cfg(target_arch = "x86_64")]
-mod sixteen;
-mod tiles;
-mod tiny;
+mod small_matmul;
 pub(crate) mod vector;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod vector_neon;
@@ -46,19 +47,18 @@ pub(crate) mod vector_neon;
 mod vector_wasm;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vector_x86;
-#[cfg(target_arch = "x86_64")]
-mod whole;
+mod vnni_packing;
 
 #[cfg(test)]
 mod tests;
 
 /// Where products change their way.
 pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
-    [plan::THRESHOLDS, panels::THRESHOLDS, gemv::THRESHOLDS, tiny::THRESHOLDS].concat()
+    [plan::THRESHOLDS, row_panels::THRESHOLDS, gemv::THRESHOLDS, small_matmul::THRESHOLDS].concat()
 }
 
+#[doc(hidden)]
+pub use amx::emulate as emulate_tiles;
 pub use plan::Plan;
 pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, Layout, Operand, Output, PlanError, Problem, Source, Target};
-#[doc(hidden)]
-pub use tiles::emulate as emulate_tiles;
 pub use vector::Isa;

@@ -9,7 +9,7 @@ use super::block::row_unit;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
 use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
-use super::tiny;
+use super::small_matmul;
 use super::vector::Isa;
 use crate::thresholds::Threshold;
 
@@ -266,7 +266,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     };
 
     let path = match () {
-        _ if tiny::fits(&problem) => Path::Tiny,
+        _ if small_matmul::fits(&problem) => Path::Tiny,
         _ if gemv(&problem) => Path::Gemv,
         _ => Path::Blocked,
     };

@@ -3,13 +3,13 @@
 use ir::DType;
 
 use super::block::{Region, row_unit};
-use super::finish::{Finished, finish};
+use super::epilogue::{Finished, finish};
 use super::gemv;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{Feed, TEMP_BYTES};
-use super::panels::PackedRows;
 use super::plan::{Path, Plan, Split, late_stride};
 use super::problem::{Layout, Operand, Output, Problem, Source, Target};
+use super::row_panels::PackedRows;
 use crate::pool::{Pool, share};
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use half::{bf16, f16};
 
 use super::pack::transpose_4;
-use super::sixteen::columns;
+use super::pack16x16::columns;
 use super::vector::{Load, Vector};
 
 macro_rules! vector {

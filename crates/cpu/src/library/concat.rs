@@ -1,6 +1,6 @@
 //! Concatenation of many parts, copied line by line. (Few parts are pieces of a kernel, which computes them where they go.)
 
-use super::copying::{self, Lines};
+use super::memcpy::{self, Lines};
 use super::{Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -90,7 +90,7 @@ impl Parts {
                 let (from, to) = (x[part].wrapping_add(row * bytes), y.at(row * self.line + to));
                 let lines = Lines { bytes, count, from: bytes as isize, to: self.line as isize };
                 // SAFETY: lines are inside of operand and result.
-                unsafe { copying::lines(from, to, lines) };
+                unsafe { memcpy::lines(from, to, lines) };
             }
             at += (count - 1) * parts + last - first;
         }

@@ -1,6 +1,6 @@
 //! Elements of every dtype that routines work on, with the arithmetic of the reference.
 
-use super::small::Small;
+use super::half_floats::Small;
 use half::{bf16, f16};
 use ir::ops::ReduceKind;
 use ir::{DType, Scalar};

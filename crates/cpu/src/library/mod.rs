@@ -13,23 +13,23 @@ mod concat;
 mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
-mod copying;
+mod cumulative;
 mod element;
 #[cfg(feature = "fft")]
 mod fourier;
+mod half_floats;
 mod linalg;
-mod network;
+mod memcpy;
 mod packed;
 #[cfg(feature = "fft")]
 mod planner;
 mod radix;
 mod ragged;
 mod rearrange;
-mod running;
 mod scatter;
 mod simd;
-mod small;
 mod sort;
+mod sorting_network;
 mod window;
 
 #[cfg(all(unix, target_arch = "x86_64"))]
@@ -43,7 +43,7 @@ use crate::backend::Cpu;
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
-use compiler::{Error, Result, PendingCollective};
+use compiler::{Error, PendingCollective, Result};
 use ir::ops::Composite;
 use ir::{Literal, Op, Type};
 
@@ -117,7 +117,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
         Op::WindowScatter(w) => window::scatter(w, args, machine),
-        Op::Cumulative(c) => running::cumulative(c, args, machine),
+        Op::Cumulative(c) => cumulative::cumulative(c, args, machine),
         Op::ArgReduce(a) => along::arg_reduce(a, args, machine),
         Op::TakeAlong(t) => along::take(t, args),
         Op::PutAlong(p) => along::put(p, args, outs, machine),
@@ -205,8 +205,8 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
     all.extend(rearrange::THRESHOLDS);
-    all.extend(network::THRESHOLDS);
-    all.extend(running::THRESHOLDS);
+    all.extend(sorting_network::THRESHOLDS);
+    all.extend(cumulative::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
     all.extend(sort::THRESHOLDS.iter().chain(radix::THRESHOLDS));
     all.extend(window::thresholds());

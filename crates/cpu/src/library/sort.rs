@@ -4,8 +4,8 @@
 
 use super::along::{Lines, arg_reduce};
 use super::element::{Element, by_dtype};
-use super::network::{self, NETWORK, Network, SIDE_BY_SIDE};
 use super::radix::{self, ALONE, ALONE_WIDE, Alone, Short};
+use super::sorting_network::{self, NETWORK, Network, SIDE_BY_SIDE};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -192,7 +192,7 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
     }
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
     let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
-    let network = if keys.len() == 1 { network::network(lines.n, args[0].dtype, machine.isa) } else { None };
+    let network = if keys.len() == 1 { sorting_network::network(lines.n, args[0].dtype, machine.isa) } else { None };
     let least = if args[0].dtype == DType::F64 { ALONE_WIDE } else { ALONE };
     let alone = if args.len() == 1 && lines.n >= least { radix::alone(args[0].dtype) } else { None };
     let short = if args.len() == 1 { radix::short(args[0].dtype) } else { None };
@@ -566,7 +566,7 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
         return Some(Box::new(First { lines, size, place: arg_reduce(&place, args, machine)? }));
     }
     let select = by_dtype!(args[0].dtype, T => selection::<T>(machine.isa))?;
-    let network = network::network(lines.n, args[0].dtype, machine.isa);
+    let network = sorting_network::network(lines.n, args[0].dtype, machine.isa);
     Some(Box::new(Largest { lines, k: op.k, key, select, network, size, threads: machine.threads }))
 }
 

@@ -14,12 +14,12 @@
 //!   the core, then sleeps. Who sleeps between short jobs is woken late: then the caller does everything alone. Where threads don't help
 //!   each other, the caller sees to it that such a worker isn't on its own core (`placement.rs`).
 
+mod affinity;
 mod denormals;
-mod placement;
 
 pub use denormals::Denormals;
 
-use placement::Placement;
+use affinity::Placement;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;

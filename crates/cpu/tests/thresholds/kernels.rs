@@ -2,7 +2,7 @@
 
 use super::{Case, Maker, Round};
 use ir::ops::{ReduceKind, Scan};
-use ir::{GraphBuilder, Builder, DType, Graph, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Unary, Value};
 
 /// Sums, extrema and a softmax over one axis, each by itself and all of one operand.
 fn reductions(shape: &[usize], axes: &[usize], dtype: DType) -> Vec<Graph> {

@@ -2,7 +2,7 @@
 
 use super::{Case, Maker, Round};
 use ir::ops::Dot;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
 /// A product of `[batch, m, k]` and `[batch, k, n]`, the right one turned if asked for.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use super::{Case, Maker, Round};
 use ir::composites::attention::{Attention, attention};
 use ir::composites::quantized::{Format, Packing, dequantize};
 use ir::ops::*;
-use ir::{GraphBuilder, Builder, Compare, DType, Graph, Type};
+use ir::{Builder, Compare, DType, Graph, GraphBuilder, Type};
 
 fn one(op: impl Into<ir::Op>, types: &[Type]) -> Graph {
     let mut b = Builder::new();

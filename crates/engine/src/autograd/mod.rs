@@ -3,16 +3,16 @@
 mod region;
 pub(crate) mod tape;
 
-use crate::base::{BaseBinding, BaseEntry};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::event::{Effect, StoreKind};
-use crate::loc::{LocRole, Tombstone};
 use crate::node::{Node, Ref, Work};
 use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::State;
+use crate::state_cell::{LocRole, Tombstone};
+use crate::storage_base::{BaseBinding, BaseEntry};
 use crate::tensor::{Handle, Kind, Lazy, Tensor};
 use ir::{GraphBuilder, Loc};
 use rustc_hash::FxHashSet;

@@ -15,7 +15,7 @@ use crate::profile::Label;
 use crate::record::LazyBuild;
 use crate::state::State;
 use ir::ops::{Call, StopGradient};
-use ir::{Binary, GraphBuilder, Graph, Loc, Op, Value};
+use ir::{Binary, Graph, GraphBuilder, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -172,7 +172,10 @@ impl Shared {
         }
         let wanted: Vec<usize> = (0..wrt).collect();
         let back = Arc::new(match by_rules {
-            true => transform::parts::joined(&transform::vjp_by_rules(&transform::parts::shared(graph)?, &wanted)?)?,
+            true => transform::slice_gradients::joined(&transform::vjp_by_rules(
+                &transform::slice_gradients::shared(graph)?,
+                &wanted,
+            )?)?,
             false => transform::vjp(graph, &wanted)?,
         });
         self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt, by_rules), back.clone());

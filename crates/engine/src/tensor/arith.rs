@@ -7,7 +7,7 @@ use crate::operand::{Number, OperandRef, TensorOrScalar};
 use crate::record::{Record, align, number_like, one, plain};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
-use ir::{Binary, Compare, DType, Domain, Loc, InferError, Unary, Value};
+use ir::{Binary, Compare, DType, Domain, InferError, Loc, Unary, Value};
 
 pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
     if let Some(made) = plain(&at, intern::unary(op), [t]) {
@@ -242,7 +242,7 @@ macro_rules! binaries {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self, other: impl Term) -> Tensor {
+            pub fn $name(&self, other: impl TensorOrScalar) -> Tensor {
                 match other.term() {
                     OperandRef::Tensor(y) => binary(self, y, Binary::$op, Loc::caller()),
                     OperandRef::Number(n) => {
@@ -278,7 +278,7 @@ macro_rules! compares {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self, other: impl Term) -> Tensor {
+            pub fn $name(&self, other: impl TensorOrScalar) -> Tensor {
                 compare(self, &other, Compare::$op, Loc::caller())
             }
         )* }

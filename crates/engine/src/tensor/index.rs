@@ -8,7 +8,7 @@ use crate::operand::Number;
 use crate::record::{Record, broadcast_shapes, number_like, one};
 use crate::view;
 use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode, Slice, SliceDims};
-use ir::{Binary, Compare, DType, Loc, InferError, Scalar, Shape, Type, Value};
+use ir::{Binary, Compare, DType, InferError, Loc, Scalar, Shape, Type, Value};
 use std::sync::Arc;
 
 /// How `scatter_reduce` combines what falls on one place.

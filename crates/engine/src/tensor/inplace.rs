@@ -3,12 +3,12 @@
 use super::{Kind, Lazy, Tensor, Traced};
 use crate::context;
 use crate::error::{Error, Result};
-use crate::loc::LocRole;
 use crate::node::Saved;
 use crate::operand::{Number, OperandRef, TensorOrScalar};
 use crate::record::{LazyBuild, Record, Target, broadcast_shapes, number_like, target};
+use crate::state_cell::LocRole;
 use ir::ops::Clamp;
-use ir::{Binary, GraphBuilder, DType, Loc, Scalar, Type, Unary, Value};
+use ir::{Binary, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value};
 
 /// Computes the new elements from the old ones (if asked for) and the operands.
 pub(super) type Update<'a> = &'a dyn Fn(&mut dyn Record, Option<Value>, &[Value]) -> ir::Result<Value>;
@@ -299,7 +299,7 @@ macro_rules! binaries_ {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self, other: impl Term) -> Tensor {
+            pub fn $name(&self, other: impl TensorOrScalar) -> Tensor {
                 self.update_(stringify!($name), other.term(), Loc::caller(), &$f)
             }
         )* }

@@ -1,23 +1,22 @@
 //! `Tensor`: the handle that programs hold.
 
 mod arith;
+mod basic_index;
 mod index;
 mod inplace;
 mod nn;
 mod operators;
 mod order;
-mod pick;
 mod read;
 mod reduce;
 mod shape;
 mod show;
 
+pub use basic_index::{Ellipsis, Index, NewAxis, OnePick, Picks, step};
 pub use index::ScatterReduce;
 pub(crate) use inplace::DETACHED;
-pub use pick::{Ellipsis, NewAxis, OnePick, Index, Picks, step};
 
 use crate::autograd::Leaf;
-use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -25,6 +24,7 @@ use crate::intern::Ty;
 use crate::node::{Ref, Saved};
 use crate::record::LazyBuild;
 use crate::state::State;
+use crate::storage_base::{BaseBinding, BaseId};
 use crate::trace::{Mode, Trace};
 use crate::view::{View, ViewMeta};
 use ir::{DType, Loc, Shape, Type};

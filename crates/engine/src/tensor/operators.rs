@@ -40,7 +40,7 @@ fn remainder(x: &Tensor, y: &impl TensorOrScalar, at: Loc) -> Tensor {
 macro_rules! operator {
     ($($trait:ident $method:ident $assign:ident $assign_method:ident $in_place:ident
         |$x:ident, $y:ident, $at:ident| $forward:expr; |$n:ident, $z:ident| $back:expr);* $(;)?) => { $(
-        impl<T: Term> ops::$trait<T> for &Tensor {
+        impl<T: TensorOrScalar> ops::$trait<T> for &Tensor {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: T) -> Tensor {
@@ -49,7 +49,7 @@ macro_rules! operator {
             }
         }
 
-        impl<T: Term> ops::$trait<T> for Tensor {
+        impl<T: TensorOrScalar> ops::$trait<T> for Tensor {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: T) -> Tensor {
@@ -61,7 +61,7 @@ macro_rules! operator {
         operator!(@left $trait $method |$n, $z, $at| $back; f64 i64 Number);
 
         /// In place, as in NumPy and PyTorch: views and clones see it. What fails makes the tensor invalid.
-        impl<T: Term> ops::$assign<T> for Tensor {
+        impl<T: TensorOrScalar> ops::$assign<T> for Tensor {
             #[track_caller]
             fn $assign_method(&mut self, other: T) {
                 let done = self.$in_place(&other);

@@ -3,7 +3,7 @@
 use super::{Tensor, axis_of, misfit};
 use crate::record::{Record, one, record};
 use ir::ops::{ReduceKind, Sort, TopK};
-use ir::{DType, Loc, InferError, Value, Values};
+use ir::{DType, InferError, Loc, Value, Values};
 
 fn sorted(b: &mut dyn Record, x: Value, axis: isize, descending: bool) -> ir::Result<(Value, Value, usize)> {
     let ty = b.ty(x);

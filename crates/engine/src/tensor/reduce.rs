@@ -1,11 +1,11 @@
 //! Reductions.
 
 use super::{Tensor, axis_of, misfit};
-use crate::along::ReduceAxes;
 use crate::amp;
 use crate::record::{Record, one};
+use crate::reduce_axes::ReduceAxes;
 use ir::ops::{ReduceKind, StopGradient};
-use ir::{GraphBuilder, Compare, DType, Loc, Unary, Value};
+use ir::{Compare, DType, GraphBuilder, Loc, Unary, Value};
 
 /// Reduces over axes that may count from the end.
 fn reduce<B: GraphBuilder + ?Sized>(

@@ -1,14 +1,14 @@
 //! Views, which share their base, and ops that rearrange elements.
 
 use super::{Kind, Tensor, axis_of, misfit, shape_of};
-use crate::along::ReduceAxes;
 use crate::context;
 use crate::dims::Dims;
 use crate::error::Error;
 use crate::record::{Record, one, record};
+use crate::reduce_axes::ReduceAxes;
 use crate::view::View;
 use ir::ops::{Broadcast, Permute, Reshape, Slice};
-use ir::{Loc, Op, InferError, Shape, Type, Values};
+use ir::{InferError, Loc, Op, Shape, Type, Values};
 use std::sync::Arc;
 
 impl Tensor {

@@ -1,9 +1,9 @@
 //! Tensors as text, laid out as NumPy does: aligned columns, few digits, long axes cut.
 
 use super::{Kind, Tensor};
-use crate::base::BaseBinding;
 use crate::context;
 use crate::error::Result;
+use crate::storage_base::BaseBinding;
 use ir::{Class, DType, Literal, Loc};
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;

@@ -4,7 +4,7 @@ use super::*;
 use compiler::interrupt;
 use engine::CompileOptions;
 use ir::ops::Scan;
-use ir::{GraphBuilder, Builder, Graph, Loc};
+use ir::{Builder, Graph, GraphBuilder, Loc};
 use std::cell::Cell;
 
 /// x · x, again and again.

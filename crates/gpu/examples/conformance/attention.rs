@@ -5,7 +5,7 @@ use crate::device::{Device, run, same_bits};
 use crate::report::Report;
 use compiler::Options;
 use ir::composites::attention::{Attention, attention, attention_backward};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
 use oracle::Rng;
 
 /// How many cases.

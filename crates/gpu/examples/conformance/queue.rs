@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Bindings, Options};
 use gpu::cuda::Cuda;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
 use oracle::backend::{QUEUE, Work};
 use oracle::{Fill, Rng};
 use std::sync::Arc;

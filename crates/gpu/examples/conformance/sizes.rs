@@ -8,7 +8,7 @@ use ir::composites::activation::{Gelu, gelu};
 use ir::composites::norm::layernorm;
 use ir::composites::softmax::softmax;
 use ir::ops::{Dot, GatherMode, Quantize, ReduceKind, Scan};
-use ir::{Binary, GraphBuilder, Builder, DType, Graph, Literal, Result as Made, Type, Unary, Value};
+use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Result as Made, Type, Unary, Value};
 use oracle::{Fill, Rng};
 
 struct Case {

@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
 use gpu::wgpu::Wgpu;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
 use oracle::{Fill, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {

@@ -4,7 +4,7 @@
 use super::{Case, case};
 use ir::composites::softmax::softmax;
 use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode};
-use ir::{GraphBuilder, Builder, DType, Result, Type, Value};
+use ir::{Builder, DType, GraphBuilder, Result, Type, Value};
 
 type Makes = dyn Fn(&mut Builder, &[Value]) -> Result<Value>;
 

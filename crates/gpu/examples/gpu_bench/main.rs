@@ -19,7 +19,7 @@ use ir::composites::activation::{Gelu, gelu};
 use ir::composites::norm::{layernorm, rmsnorm};
 use ir::composites::softmax::softmax;
 use ir::ops::{ReduceKind, Scan};
-use ir::{GraphBuilder, Builder, DType, Graph, Result as Made, Type, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Result as Made, Type, Unary, Value};
 use std::sync::Arc;
 use std::time::Instant;
 

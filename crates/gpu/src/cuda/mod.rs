@@ -8,20 +8,20 @@
 //! the same addresses are recorded as CUDA graphs.
 
 mod attention;
-pub mod few;
+pub mod gemv;
 mod print;
-mod radix;
-mod running;
+mod radix_sort;
 #[cfg(feature = "cuda")]
 mod runtime;
+mod scan;
 mod template;
-pub mod turn;
+pub mod transpose;
 
 pub use attention::Attention;
-pub use few::Few;
+pub use gemv::Few;
 pub use print::{FLAGS, PRELUDE, function, print};
-pub use radix::Radix;
-pub use running::Running;
+pub use radix_sort::Radix;
 #[cfg(feature = "cuda")]
 pub use runtime::{Cuda, CudaBuffer, Offline, Usage, find_library};
+pub use scan::Running;
 pub use template::{Arg, Call, Routine};

@@ -5,9 +5,9 @@ mod lane;
 use super::rows::{Held, without_unread};
 use super::shape::Shape;
 use super::sync::{Pending, Touch, touches};
-use super::turns::Turn;
+use super::unroll::Turn;
 use super::{Access, Carried, Count, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
-use compiler::loops::facts::IndexAnalysis;
+use compiler::loops::index_analysis::IndexAnalysis;
 use compiler::loops::range::Range;
 use compiler::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, Compare, DType, Scalar};
@@ -685,7 +685,7 @@ impl<'e, 'a> Emit<'e, 'a> {
     /// The integer type of a loop's variable, which goes one step beyond its end.
     pub(super) fn loop_int(&self, v: Var) -> DType {
         let most = self.facts.vars[v.0 as usize].most as i128;
-        let step = super::turns::TOGETHER as i128 * self.shape.lanes as i128 * self.shape.width as i128;
+        let step = super::unroll::TOGETHER as i128 * self.shape.lanes as i128 * self.shape.width as i128;
         let chunk = self.shape.chunk.map_or(0, |c| c.2 as i128);
         int(Range::new(0, most + 2 * (step + chunk)))
     }

@@ -2,9 +2,9 @@
 
 use super::emit::Emit;
 use super::shape::choose;
-use super::{LaunchInfo, Kernel, Limits, Space, Stmt};
+use super::{Kernel, LaunchInfo, Limits, Space, Stmt};
 use compiler::loops;
-use compiler::loops::facts::IndexAnalysis;
+use compiler::loops::index_analysis::IndexAnalysis;
 use ir::DType;
 
 /// Why a kernel has no grid.

@@ -25,28 +25,28 @@
 //! 4. `Read` memory is not stored to; `Write` memory is not loaded from.
 //! 5. A subgroup's size is a power of two that divides the block.
 
+pub(crate) mod alignment;
 mod emit;
 pub mod eval;
-mod given;
+mod launch_info;
 mod limits;
 mod lower;
-pub(crate) mod places;
 mod print;
 mod reduce;
+mod redundant_stores;
 mod rows;
 mod shape;
 mod sink;
-mod stays;
 mod sync;
-mod turns;
+mod unroll;
 mod verify;
 
-pub use compiler::loops::facts::LaunchInfo;
+pub use compiler::loops::index_analysis::LaunchInfo;
 pub use eval::{EvalError, Launch, View, eval};
-pub use given::given;
+pub use launch_info::given;
 pub use limits::Limits;
 pub use lower::{LowerError, lower};
-pub use stays::{RedundantStores, stays};
+pub use redundant_stores::{RedundantStores, stays};
 pub use verify::{GridError, verify};
 
 pub use compiler::loops::{Buf, Reg, Size};

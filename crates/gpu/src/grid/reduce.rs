@@ -5,7 +5,7 @@
 //! order. Without subgroups the tree runs in shared memory.
 
 use super::emit::Emit;
-use super::sync::{Touch, LaneAccess};
+use super::sync::{LaneAccess, Touch};
 use super::{Buf, Index, Stmt};
 use compiler::loops::{self, Reg, Size};
 use ir::{Binary, Compare, DType, Scalar};

@@ -6,9 +6,9 @@
 
 use super::emit::{Copies, Emit};
 use super::shape::Shape;
-use super::turns::{ELEMENTS, Turn};
+use super::unroll::{ELEMENTS, Turn};
 use super::{Kernel, Space, Stmt};
-use compiler::loops::facts::{IndexAnalysis, Linear, Root};
+use compiler::loops::index_analysis::{IndexAnalysis, Linear, Root};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
 
@@ -59,7 +59,13 @@ impl Held {
     }
 
     /// The registers of an element that was loaded before.
-    pub(super) fn find(&self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index, copies: usize) -> Option<Copies> {
+    pub(super) fn find(
+        &self,
+        facts: &IndexAnalysis<'_>,
+        buf: Buf,
+        index: &loops::Index,
+        copies: usize,
+    ) -> Option<Copies> {
         let e = self.element(facts, buf, index)?;
         self.known.iter().find(|(k, regs)| *k == e && regs.len() == copies).map(|(_, regs)| regs.clone())
     }

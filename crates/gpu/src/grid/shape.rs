@@ -1,7 +1,7 @@
 //! How a kernel is spread over blocks, teams and lanes.
 
 use super::{Count, Limits};
-use compiler::loops::facts::{IndexAnalysis, Linear, Root, Site};
+use compiler::loops::index_analysis::{IndexAnalysis, Linear, Root, Site};
 use compiler::loops::{Atom, Buf, Extent, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
 

@@ -4,7 +4,7 @@
 //! since the last barrier; before anything that doesn't go with that stands a barrier.
 
 use super::shape::same_size;
-use compiler::loops::facts::{IndexAnalysis, Linear, Root};
+use compiler::loops::index_analysis::{IndexAnalysis, Linear, Root};
 use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
 
 /// What a team does to memory.

@@ -109,7 +109,14 @@ impl Run {
     }
 
     /// A thread for each block: its total, or with what stands before each block its running values.
-    fn blocks(&self, parts: &mut Parts, from: (OpValue, DType), to: (OpValue, DType), before: Option<OpValue>, lines: Lines) {
+    fn blocks(
+        &self,
+        parts: &mut Parts,
+        from: (OpValue, DType),
+        to: (OpValue, DType),
+        before: Option<OpValue>,
+        lines: Lines,
+    ) {
         let (n, blocks) = (lines.length, lines.length.div_ceil(BLOCK));
         let name = format!("{} of blocks", self.kind.name());
         parts.rows(&name, lines.count * blocks, |w, number| {

@@ -5,9 +5,9 @@
 //! checked by `grid::eval`, printed, timed, recorded. Nothing here depends on time: two runs give the same bits.
 
 mod along;
+mod arg_reduce;
 mod conv;
 mod cumulative;
-mod extremum;
 mod parts;
 mod ragged;
 mod scatter;
@@ -18,7 +18,7 @@ pub(crate) use parts::{OpValue, Parts, Writer};
 
 use crate::grid::Limits;
 use compiler::UncheckedProgram;
-use compiler::program::{Buffer, BufferId, BufferKind, LoopStep, BufferSlice, Program, Step, TripCount};
+use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, LoopStep, Program, Step, TripCount};
 use ir::{DType, Op, Type};
 use smallvec::SmallVec;
 
@@ -59,7 +59,7 @@ fn parts(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<Parts> {
     match op {
         Op::Sort(s) => sort::sort(&mut parts, s, args, means)?,
         Op::TopK(t) => sort::top_k(&mut parts, t, args, means)?,
-        Op::ArgReduce(a) => extremum::arg_reduce(&mut parts, a, &args[0], means)?,
+        Op::ArgReduce(a) => arg_reduce::arg_reduce(&mut parts, a, &args[0], means)?,
         Op::Cumulative(c) => cumulative::cumulative(&mut parts, c, &args[0], means)?,
         Op::ReduceWindow(w) => window::reduce(&mut parts, w, &args[0], &outs[0], means)?,
         Op::WindowGather(w) => window::gather(&mut parts, w, args, &outs[0])?,

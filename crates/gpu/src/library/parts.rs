@@ -1,7 +1,7 @@
 //! What a library op becomes, and how its kernels are written.
 
 use compiler::loops::{Atom, Buf, Builder, Carried, Extent, Index, Kernel, Loop, LoopKind, Mode, Reg, Size, Stmt, Var};
-use compiler::program::{MatmulOperand, KernelArg, Matmul, BufferSlice, Step};
+use compiler::program::{BufferSlice, KernelArg, Matmul, MatmulOperand, Step};
 use ir::{Binary, Compare, DType, Scalar, Type};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

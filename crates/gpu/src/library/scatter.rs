@@ -44,7 +44,13 @@ pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &De
     scatter_from(parts, op, args, from, means)
 }
 
-pub(super) fn scatter_from(parts: &mut Parts, op: &Scatter, args: &[Type], from: Sources, means: &DeviceCaps) -> Option<()> {
+pub(super) fn scatter_from(
+    parts: &mut Parts,
+    op: &Scatter,
+    args: &[Type],
+    from: Sources,
+    means: &DeviceCaps,
+) -> Option<()> {
     let [operand, indices, updates] = args else { return None };
     // Numbers from 2³¹ on would be negative places.
     let ids = match indices.dtype {

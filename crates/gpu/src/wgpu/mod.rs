@@ -19,7 +19,7 @@ mod values;
 
 pub use print::{Binding, Text, print};
 #[cfg(target_arch = "wasm32")]
-pub use runtime::page;
+pub use runtime::browser;
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 pub use runtime::{Choice, Template, Trial, adapters, templates};
 #[cfg(any(feature = "wgpu", target_arch = "wasm32"))]

@@ -1,6 +1,6 @@
 //! What programs for WebGPU look like.
 
-use compiler::target::{RecomputePolicy, KernelLimits, SplitReduction, Products, Schedule, Target};
+use compiler::target::{KernelLimits, Products, RecomputePolicy, Schedule, SplitReduction, Target};
 use ir::DType;
 
 /// Types without an f64 or 64-bit integers: WGSL has neither.

@@ -1,6 +1,6 @@
 //! A device that programs are compiled for and never run on.
 
-use compiler::target::{KernelLimits, SplitReduction, Products, Schedule, Target};
+use compiler::target::{KernelLimits, Products, Schedule, SplitReduction, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Program, Result};
 use ir::Type;
 use ir::ops::Composite;
@@ -26,7 +26,15 @@ impl Device {
             let row_scratch = *rng.pick(&[0, 4 << 10, 128 << 10]);
             target.kernel = KernelLimits { max_space_splits: cuts, row_scratch, ..target.kernel };
             if rng.chance(0.5) {
-                target.partials = SplitReduction { least: 16, few: 3, each: 4, min_parallel_results: 0, blocks: 4, block: (2, 8), stages: 3 };
+                target.partials = SplitReduction {
+                    least: 16,
+                    few: 3,
+                    each: 4,
+                    min_parallel_results: 0,
+                    blocks: 4,
+                    block: (2, 8),
+                    stages: 3,
+                };
             }
             target.schedule = Schedule::Grid;
             target.products = Products { prologues: None, epilogues: None, ..target.products };

@@ -7,9 +7,9 @@ pub(crate) mod lanes;
 pub(crate) mod rows;
 
 use compiler::loops::{self, Extent, Index, Kernel, Mode, Op, Size, Stmt};
-use compiler::program::{BufferKind, KernelArg, BufferSlice, Program, BufferRef, Step, TripCount};
+use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Program, Step, TripCount};
 use compiler::{Backend, Options};
-use gpu::grid::{self, LaunchInfo, Launch, Limits, View};
+use gpu::grid::{self, Launch, LaunchInfo, Limits, View};
 use ir::{DType, Graph, Scalar, Type};
 use oracle::{Fill, Rng};
 

@@ -207,7 +207,10 @@ pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
         (Some(p), Some(n)) => w.b.push(last(p, n, LoopKind::Parallel, all)),
         _ => all.into_iter().for_each(|s| w.b.push(s)),
     }
-    let given =
-        LaunchInfo { aligned: vec![256; args.len()], scratch: vec![length as usize; args.len()], ..LaunchInfo::default() };
+    let given = LaunchInfo {
+        aligned: vec![256; args.len()],
+        scratch: vec![length as usize; args.len()],
+        ..LaunchInfo::default()
+    };
     Case { kernel: w.b.finish(), args, regions, given }
 }

@@ -1,7 +1,7 @@
 //! Routines as programs of the host: their text compiled by the host's C++ compiler, with headers of CUDA's and Hopper's words.
 
 use gpu::cuda::{Arg, Call, PRELUDE, Routine};
-use ir::{GraphBuilder, Builder, Graph, Literal, Op, Type};
+use ir::{Builder, Graph, GraphBuilder, Literal, Op, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;

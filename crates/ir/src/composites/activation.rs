@@ -2,7 +2,7 @@
 
 use super::{Family, ParamList, Params, Role, composite, misfit, misfit_arity};
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::error::{Error, Result};
 use crate::graph::Value;
 use crate::ops::Composite;

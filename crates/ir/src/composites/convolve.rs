@@ -1,7 +1,7 @@
 //! Convolution of two signals along the last axis, which a backend may take through a Fourier transform.
 
 use super::{Family, Role, composite, misfit, misfit_arity};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;

@@ -1,7 +1,7 @@
 //! Dropout by random bits that come as an operand, so that the graph stays pure and backward drops the same places.
 
 use super::{Family, Role, composite, float_param, misfit, misfit_arity};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Value;

@@ -3,7 +3,7 @@
 use super::rows::along_row;
 use super::{Family, Role, composite, misfit, misfit_arity};
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::Value;
 use crate::literal::Literal;

@@ -4,7 +4,7 @@ use super::rows::{along_row, last_axis, row_mean, row_sum};
 use super::softmax::{LogSumExp, exp_below, row_logsumexp};
 use super::{Family, Role, composite, float_param, misfit, misfit_arity};
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Value;

@@ -2,7 +2,7 @@
 
 use super::rows::{along_row, last_axis, over_rows, row_mean, sum_rows};
 use super::{Family, Role, composite, float_param, misfit, misfit_arity};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::Value;
 use crate::ops::Composite;

@@ -3,7 +3,7 @@
 use super::rows::last_axis;
 use super::{Family, Params, Role, composite, misfit, misfit_arity};
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::error::{Error, Result};
 use crate::graph::Value;
 use crate::ops::Composite;

@@ -1,7 +1,7 @@
 //! A tensor as rows along its last axis: the steps that norms, softmaxes and losses share.
 
 use super::misfit;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::Value;
 use crate::ops::ReduceKind;

@@ -5,7 +5,7 @@
 
 use super::rows::{along_row, last_axis, row_max, row_sum};
 use super::{Family, Role, composite, misfit_arity};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::ops::{Composite, StopGradient};

@@ -200,7 +200,9 @@ impl Rules for Collective {
                         return Err(InferError::other(format!("the pair {from} → {to} among {n} ranks")));
                     }
                     if pairs[..i].iter().any(|(a, b)| a == from || b == to) {
-                        return Err(InferError::other(format!("{from} → {to}: a rank sends and receives once at most")));
+                        return Err(InferError::other(format!(
+                            "{from} → {to}: a rank sends and receives once at most"
+                        )));
                     }
                 }
                 x.clone()
@@ -267,7 +269,9 @@ impl Rules for Collective {
         match self.kind {
             // Partial sums of narrow products are added in f32, as those inside of a product are.
             Sum | SumScatter { .. } | Index => AutocastRule::Fp32,
-            Max | Min | Vary | AllGather { .. } | Part { .. } | AllToAll { .. } | Permute { .. } => AutocastRule::Promote,
+            Max | Min | Vary | AllGather { .. } | Part { .. } | AllToAll { .. } | Permute { .. } => {
+                AutocastRule::Promote
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::*;
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::composites;
 
 /// How a composite is differentiated.
@@ -181,7 +181,13 @@ impl Rules for Composite {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         // Into the composite's own batch axes where its shared operands are not batched: so a claim survives vmap.
         let narrow: Vec<Type> = self.body.input_types();
         if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
@@ -434,7 +440,13 @@ impl Rules for CustomLinear {
         Ok(result)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         // Tangents and outputs are batched whenever an operand is: bring everything of the composite to one form.
         let n = self.inputs();
         let fixed = n + self.outputs.len();

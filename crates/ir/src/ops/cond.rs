@@ -6,7 +6,7 @@
 use super::scan::marked;
 use super::*;
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder, SplitGraph};
+use crate::build::{Builder, GraphBuilder, SplitGraph};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
@@ -244,7 +244,13 @@ impl Rules for Cond {
         Ok(grads)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let flags = &batched[1..];
         let outputs = self.branches[0].outputs().len();
         if !batched[0] {

@@ -11,11 +11,11 @@ macro_rules! leaf_rules {
         no_tangent!();
         split_whole!();
 
-        fn transpose(&self, _: &mut dyn Cx, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
+        fn transpose(&self, _: &mut dyn GraphTransforms, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
             Ok(Vec::new())
         }
 
-        fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+        fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
             Ok(vec![(cx.one(self.clone().into(), x)?, false)])
         }
 
@@ -23,8 +23,8 @@ macro_rules! leaf_rules {
             SavedForBackward::nothing()
         }
 
-        fn precision(&self) -> Precision {
-            Precision::Wide
+        fn precision(&self) -> AutocastRule {
+            AutocastRule::Fp32
         }
     };
 }

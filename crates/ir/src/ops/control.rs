@@ -160,7 +160,13 @@ impl Rules for Call {
         transpose_body(&self.body, cx, args, ct, |g| Call::new(g).into())
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         batch_body(&self.body, cx, x, batched, size, |g| Call::new(g).into())
     }
 

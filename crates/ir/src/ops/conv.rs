@@ -162,7 +162,13 @@ impl Rules for Conv {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let one = |cx: &mut dyn GraphTransforms, i: usize| match batched[i] {
             true => cx.ty(x[i]).unbatched(),
             false => cx.ty(x[i]),

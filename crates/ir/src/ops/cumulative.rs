@@ -1,7 +1,7 @@
 //! Running sums, products, maxima and minima along an axis.
 
 use super::*;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar};
 
@@ -111,7 +111,9 @@ impl Rules for Cumulative {
 
     fn saves(&self) -> SavedForBackward {
         match self.kind {
-            ReduceKind::Prod => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) },
+            ReduceKind::Prod => {
+                SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
+            }
             // PyTorch keeps the indices of the extrema, a result of its own.
             _ => SavedForBackward::nothing(),
         }

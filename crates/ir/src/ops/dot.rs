@@ -85,7 +85,14 @@ impl Dot {
 
     /// The cotangent of one operand: contract `ct` with the other operand over the other's free axes, and put the
     /// axes in the operand's order.
-    fn transpose_side(&self, cx: &mut dyn GraphTransforms, ct: Value, other: Value, of: &Type, left: bool) -> Result<Value> {
+    fn transpose_side(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        ct: Value,
+        other: Value,
+        of: &Type,
+        left: bool,
+    ) -> Result<Value> {
         let (batch, contract, other_batch, other_contract) = if left {
             (&self.lhs_batch, &self.lhs_contract, &self.rhs_batch, &self.rhs_contract)
         } else {
@@ -218,7 +225,13 @@ impl Rules for Dot {
         }
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        _: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let mut dot = self.clone();
         let at = match (batched[0], batched[1]) {
             (true, true) => {

@@ -110,7 +110,13 @@ impl Rules for DynamicSlice {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let mut sizes = self.sizes.clone();
         if batched[1..].iter().any(|b| *b) {
             let indices = stacked_starts(cx, &x[1..], &batched[1..], size)?;
@@ -206,7 +212,13 @@ impl Rules for DynamicUpdateSlice {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let update = if batched[1] { x[1] } else { cx.repeat_front(x[1], size)? };
         if batched[2..].iter().any(|b| *b) {

@@ -43,7 +43,13 @@ pub(crate) fn batch_map(
 
 macro_rules! batch_elementwise {
     () => {
-        fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        fn batch(
+            &self,
+            cx: &mut dyn GraphTransforms,
+            x: &[Value],
+            batched: &[bool],
+            size: usize,
+        ) -> Result<Vec<(Value, bool)>> {
             batch_map(self.clone().into(), cx, x, batched, size)
         }
     };
@@ -87,7 +93,9 @@ impl Rules for Unary {
         use Unary::*;
         match self {
             Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => SavedForBackward::nothing(),
-            Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => SavedForBackward::outputs(&[0]),
+            Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => {
+                SavedForBackward::outputs(&[0])
+            }
             Abs | Log | Log2 | Log10 | Log1p | Sin | Cos | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh
             | Erf | Erfc | Lgamma | Digamma => SavedForBackward::inputs(&[0]),
         }
@@ -286,7 +294,14 @@ impl Rules for Binary {
     }
 }
 
-fn binary_tangent_left(op: Binary, cx: &mut dyn GraphTransforms, a: Value, b: Value, y: Value, d: Value) -> Result<Value> {
+fn binary_tangent_left(
+    op: Binary,
+    cx: &mut dyn GraphTransforms,
+    a: Value,
+    b: Value,
+    y: Value,
+    d: Value,
+) -> Result<Value> {
     use Binary::*;
     Ok(match op {
         Add | Sub | Rem => d,
@@ -318,7 +333,14 @@ fn binary_tangent_left(op: Binary, cx: &mut dyn GraphTransforms, a: Value, b: Va
     })
 }
 
-fn binary_tangent_right(op: Binary, cx: &mut dyn GraphTransforms, a: Value, b: Value, y: Value, d: Value) -> Result<Value> {
+fn binary_tangent_right(
+    op: Binary,
+    cx: &mut dyn GraphTransforms,
+    a: Value,
+    b: Value,
+    y: Value,
+    d: Value,
+) -> Result<Value> {
     use Binary::*;
     Ok(match op {
         Add => d,
@@ -727,7 +749,9 @@ impl Rules for Bitcast {
             return Err(InferError::other(format!("{from} and {} are not of one size", self.0)));
         }
         if self.0 == DType::Bool && from != DType::Bool {
-            return Err(InferError::other(format!("not every bit pattern of {from} is a bool; compare with 0 instead")));
+            return Err(InferError::other(format!(
+                "not every bit pattern of {from} is a bool; compare with 0 instead"
+            )));
         }
         Ok(vec![args[0].with_dtype(self.0)])
     }

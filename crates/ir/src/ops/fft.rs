@@ -184,7 +184,13 @@ impl Rules for Fft {
         Ok(grads.into_iter().zip(args).map(|(g, a)| a.is_linear().then_some(g)).collect())
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let wide = Fft { kind: self.kind, axes: self.axes.iter().map(|a| a + 1).collect() };
         batch_map(wide.into(), cx, x, batched, size)
     }

@@ -121,7 +121,13 @@ impl Rules for Gather {
         Ok(vec![Some(cx.one(scatter.into(), &[zeros, *indices, c])?), None])
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let mut wide = self.clone();
         match (batched[0], batched[1]) {
             (true, true) => {

@@ -184,7 +184,11 @@ impl Semantics {
             Semantics::Index(
                 Indexing::Iota(_) | Indexing::Concat(_) | Indexing::Gather(_) | Indexing::Slice(_) | Indexing::Update,
             ) => 1,
-            Semantics::View(_) | Semantics::Reduce(..) | Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => 1,
+            Semantics::View(_)
+            | Semantics::Reduce(..)
+            | Semantics::DotGeneral(_)
+            | Semantics::Inline(_)
+            | Semantics::Opaque => 1,
         }
     }
 }
@@ -266,7 +270,13 @@ pub trait Rules {
     fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents>;
 
     /// The op over a batch of `size`: operand `i` has the batch axis in front where `batched[i]`.
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>>;
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>>;
 
     /// What PyTorch would keep for backward.
     fn saves(&self) -> SavedForBackward;
@@ -324,7 +334,7 @@ pub(crate) fn not_linear<T>(op: &impl Rules) -> Result<T> {
 /// The usual `split`: all or nothing.
 macro_rules! split_whole {
     () => {
-        fn split(&self, _: &mut dyn Cx, _: &[Type], _: &[bool]) -> Result<PartialEval> {
+        fn split(&self, _: &mut dyn GraphTransforms, _: &[Type], _: &[bool]) -> Result<PartialEval> {
             Ok(PartialEval::Atomic)
         }
     };
@@ -333,7 +343,7 @@ macro_rules! split_whole {
 /// The `transpose` of an op that is not linear.
 macro_rules! never_linear {
     () => {
-        fn transpose(&self, _: &mut dyn Cx, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
+        fn transpose(&self, _: &mut dyn GraphTransforms, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
             not_linear(self)
         }
     };
@@ -342,7 +352,7 @@ macro_rules! never_linear {
 /// The `jvp` of an op whose results carry no derivative.
 macro_rules! no_tangent {
     () => {
-        fn jvp(&self, _: &mut dyn Cx, _: &[Value], _: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+        fn jvp(&self, _: &mut dyn GraphTransforms, _: &[Value], _: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
             Ok(vec![None; y.len()])
         }
     };
@@ -351,13 +361,19 @@ macro_rules! no_tangent {
 /// Both jvp rules of an op with a body, from its function `both`.
 macro_rules! jvp_of_body {
     () => {
-        fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+        fn jvp(
+            &self,
+            cx: &mut dyn GraphTransforms,
+            x: &[Value],
+            dx: &[Option<Value>],
+            _: &[Value],
+        ) -> Result<Tangents> {
             Ok(self.both(cx, x, dx)?.1)
         }
 
         fn jvp_with_values(
             &self,
-            cx: &mut dyn Cx,
+            cx: &mut dyn GraphTransforms,
             x: &[Value],
             dx: &[Option<Value>],
         ) -> Result<Option<(Vec<Value>, Tangents)>> {
@@ -533,7 +549,13 @@ impl Op {
     }
 
     /// [`Rules::jvp`].
-    pub fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+    pub fn jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+        y: &[Value],
+    ) -> Result<Tangents> {
         rule!(self, op => op.jvp(cx, x, dx, y))
     }
 
@@ -563,7 +585,13 @@ impl Op {
     }
 
     /// [`Rules::batch`].
-    pub fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    pub fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         rule!(self, op => op.batch(cx, x, batched, size))
     }
 

@@ -52,7 +52,13 @@ impl Rules for Name {
         Ok(ct.to_vec())
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         batch_map(self.clone().into(), cx, x, batched, size)
     }
 

@@ -15,7 +15,9 @@ fn check_along(axis: usize, data: &Type, index: &Type) -> std::result::Result<()
     }
     let fits = data.rank() == index.rank() && (0..data.rank()).all(|i| i == axis || data.shape[i] == index.shape[i]);
     if !fits {
-        return Err(InferError::other(format!("indices {index} must have the shape of {data}, except along axis {axis}")));
+        return Err(InferError::other(format!(
+            "indices {index} must have the shape of {data}, except along axis {axis}"
+        )));
     }
     Ok(())
 }
@@ -72,7 +74,13 @@ impl Rules for TakeAlong {
         }
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let wide = TakeAlong { axis: self.axis + 1 };
         batch_map(wide.into(), cx, x, batched, size)
     }
@@ -153,7 +161,13 @@ impl Rules for PutAlong {
         }
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let wide = PutAlong { axis: self.axis + 1, size: self.size };
         batch_map(wide.into(), cx, x, batched, size)
     }

@@ -177,7 +177,13 @@ impl Rules for RaggedDot {
         })
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let mut args = Vec::with_capacity(x.len());
         for (&v, &b) in x.iter().zip(batched) {
             args.push(if b { v } else { cx.repeat_front(v, size)? });

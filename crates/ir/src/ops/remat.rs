@@ -3,7 +3,7 @@
 use super::control::{batch_body, both_of_body, infer_body, known_places, outs_from};
 use super::*;
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder, SplitGraph};
+use crate::build::{Builder, GraphBuilder, SplitGraph};
 
 /// What a `remat` keeps for backward beyond its operands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -199,7 +199,13 @@ impl Rules for Remat {
         Ok(grads)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         batch_body(&self.body, cx, x, batched, size, |g| self.again(g))
     }
 

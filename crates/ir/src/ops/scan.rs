@@ -7,7 +7,7 @@
 //! `xs[0..count]`, and `ys` beyond are zero. One compiled program so serves every length up to its bound.
 
 use super::*;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
@@ -521,7 +521,9 @@ impl Rules for Scan {
         let outs = (0..split.known_outs.len())
             .map(|i| match known_out_index[i] {
                 Some(k) => OutputSource::Known(k),
-                None => OutputSource::Rest(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not")),
+                None => {
+                    OutputSource::Rest(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not"))
+                }
             })
             .collect();
         debug_assert!(n_known_outs <= known_outs.len());
@@ -626,7 +628,13 @@ impl Rules for Scan {
         Ok(result)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         if self.bounded && batched[0] {
             return batch_counts(self, cx, x, batched, size);
         }

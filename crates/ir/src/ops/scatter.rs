@@ -73,7 +73,14 @@ impl Scatter {
     }
 
     /// The gather that reads where this scatter writes.
-    fn gather(&self, cx: &mut dyn GraphTransforms, from: Value, indices: Value, updates: &Type, outside: f64) -> Result<Value> {
+    fn gather(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        from: Value,
+        indices: Value,
+        updates: &Type,
+        outside: f64,
+    ) -> Result<Value> {
         let ty = cx.ty(from);
         let gather = Gather {
             dims: self.dims.clone(),
@@ -104,7 +111,13 @@ impl Scatter {
     /// Without a division by zero: where one factor is 0 the others are what remains, where two are 0 nothing does. It
     /// is exact also for repeated indices; only the second derivative at repeated indices with an update of 0 misses
     /// the terms that the zero hides.
-    fn other_factors(&self, cx: &mut dyn GraphTransforms, operand: Value, indices: Value, updates: Value) -> Result<Value> {
+    fn other_factors(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        operand: Value,
+        indices: Value,
+        updates: Value,
+    ) -> Result<Value> {
         let ty = cx.ty(updates);
         let (zero, one) = (cx.full_like(updates, 0.0)?, cx.full_like(updates, 1.0)?);
         let is_zero = cx.compare(Compare::Eq, updates, zero)?;
@@ -269,7 +282,13 @@ impl Rules for Scatter {
         Ok(cts)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let updates = if batched[2] { x[2] } else { cx.repeat_front(x[2], size)? };
         // Shared indices: the batch walks inside the slices. Else it goes along with the indices.

@@ -2,7 +2,7 @@
 
 use super::elementwise::batch_map;
 use super::*;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::{Class, DType};
 use crate::scalar::Scalar;
 use std::cmp::Ordering;
@@ -116,7 +116,13 @@ impl Rules for Sort {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let wide = Sort { axis: self.axis + 1, ..self.clone() };
         batch_map(wide.into(), cx, x, batched, size)
     }

@@ -51,7 +51,13 @@ impl Rules for Threefry2x32 {
     split_whole!();
     never_linear!();
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         batch_map(Threefry2x32.into(), cx, x, batched, size)
     }
 

@@ -13,7 +13,13 @@ macro_rules! saves_nothing {
 /// A view that is linear in its one operand: the tangent takes the same view.
 macro_rules! linear_jvp {
     () => {
-        fn jvp(&self, cx: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+        fn jvp(
+            &self,
+            cx: &mut dyn GraphTransforms,
+            _: &[Value],
+            dx: &[Option<Value>],
+            _: &[Value],
+        ) -> Result<Tangents> {
             match dx[0] {
                 Some(d) => Ok(vec![Some(cx.one(self.clone().into(), &[d])?)]),
                 None => Ok(vec![None]),
@@ -424,7 +430,13 @@ impl Rules for Pad {
         Ok(vec![args[0].is_linear().then_some(inner), fill])
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let pad: Op = self.with_front().into();
         if !batched[1] {
@@ -582,7 +594,13 @@ impl Rules for Concat {
         Ok(out)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let mut parts = Vec::with_capacity(x.len());
         for (&v, &b) in x.iter().zip(batched) {
             parts.push(if b { v } else { cx.repeat_front(v, size)? });

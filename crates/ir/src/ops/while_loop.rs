@@ -6,7 +6,7 @@
 
 use super::scan::{marked, rewired};
 use super::*;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 
 /// After this many iterations the interpreter gives up.
@@ -195,7 +195,13 @@ impl Rules for While {
         ))
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let mut carry = batched[nc + nb..].to_vec();
         let (cond, body, each_its_own) = loop {

@@ -58,7 +58,9 @@ impl Windows {
         let lengths = [self.strides.len(), self.low.len(), self.high.len()];
         let lengths = [&lengths[..], &[self.base_dilation.len(), self.window_dilation.len()]].concat();
         if window.len() != n || lengths.iter().any(|&l| l != n) {
-            return Err(InferError::other(format!("window, strides, padding and dilations must name each of {n} axes")));
+            return Err(InferError::other(format!(
+                "window, strides, padding and dilations must name each of {n} axes"
+            )));
         }
         let mut shape = Shape::new();
         for i in 0..n {
@@ -74,7 +76,9 @@ impl Windows {
             }
             let room = padded - spread(window[i], self.window_dilation[i]);
             let count = if room < 0 { 0 } else { room / self.strides[i] as i128 + 1 };
-            shape.push(usize::try_from(count).map_err(|_| InferError::other(format!("{count} windows along axis {i}")))?);
+            shape.push(
+                usize::try_from(count).map_err(|_| InferError::other(format!("{count} windows along axis {i}")))?,
+            );
         }
         Ok(shape)
     }

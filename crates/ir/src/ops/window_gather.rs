@@ -129,7 +129,13 @@ impl Rules for WindowGather {
         Ok(vec![None, Some(cx.one(back.into(), &[*keys, c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let args = repeat_unbatched(cx, x, batched, size)?;
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
@@ -200,7 +206,13 @@ impl Rules for WindowScatter {
         Ok(vec![None, Some(cx.one(back.into(), &[*keys, c])?)])
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let args = repeat_unbatched(cx, x, batched, size)?;
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }

@@ -6,7 +6,7 @@
 use super::graph::{Entry, GraphChecker, Instance, Undecided};
 use super::primitives::{self, Primitive};
 use super::rules::Operand;
-use super::signature::{SignatureMismatch, Signature};
+use super::signature::{Signature, SignatureMismatch};
 use super::types::{TensorType, float_bits, promoted};
 use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem};
 use crate::consteval::Value;
@@ -320,7 +320,13 @@ impl GraphChecker<'_> {
         )
     }
 
-    pub(super) fn shape_error(&mut self, span: Span, misfit: SignatureMismatch, operands: &[Operand], hint: Option<String>) {
+    pub(super) fn shape_error(
+        &mut self,
+        span: Span,
+        misfit: SignatureMismatch,
+        operands: &[Operand],
+        hint: Option<String>,
+    ) {
         let mut found = Diagnostic::new(Code::E004, span, "shapes do not fit").label(misfit.label);
         let shown: Vec<String> = operands.iter().map(|o| format!("{}: {}", o.text, o.ty)).collect();
         found = found.note(shown.join("   "));

@@ -166,8 +166,11 @@ impl<'a> GraphChecker<'a> {
             .flat_map(|(flow, _)| &flow.dest.items)
             .filter_map(|item| item.name.as_ref().map(Path::to_string))
             .collect();
-        self.operations =
-            flows.iter().flat_map(|(flow, _)| super::reach::calls(flow)).map(|c| c.callee.path.to_string()).collect();
+        self.operations = flows
+            .iter()
+            .flat_map(|(flow, _)| super::reachability::calls(flow))
+            .map(|c| c.callee.path.to_string())
+            .collect();
         self.made.clone_from(&made);
         let mut waiting: Vec<(&Flow, bool)> = flows;
         while !waiting.is_empty() {
@@ -344,7 +347,8 @@ impl<'a> GraphChecker<'a> {
     /// `@lifetime(start=op, end=op)` names operations: the one that makes the tensor, and one of this graph.
     fn lifetimes(&mut self, flow: &Flow) {
         let notes = flow.annotations.iter().chain(flow.dest.items.iter().flat_map(|item| &item.annotations));
-        let own: BTreeSet<String> = super::reach::calls(flow).iter().map(|c| c.callee.path.to_string()).collect();
+        let own: BTreeSet<String> =
+            super::reachability::calls(flow).iter().map(|c| c.callee.path.to_string()).collect();
         let args = notes.filter(|note| note.name.name == "lifetime").flat_map(|note| note.args.iter().flatten());
         for arg in args {
             let key = arg.name.as_ref().map_or("scope", |name| name.name.as_str());

@@ -15,7 +15,7 @@ mod module_call;
 mod operand;
 mod primitive_call;
 pub mod primitives;
-mod reach;
+mod reachability;
 mod recursion;
 mod rules;
 mod scope;
@@ -26,7 +26,7 @@ mod weights;
 pub use annotation_table::{Kind as ArgumentKind, Place, Row as AnnotationRow, rows as annotation_rows};
 pub(crate) use annotations::{check as check_annotations, parse_condition};
 pub(crate) use graph::uses as graph_uses;
-pub(crate) use reach::{calls, flatten};
+pub(crate) use reachability::{calls, flatten};
 pub use types::{Shape, TensorType};
 
 use crate::diagnostic::{Code, Diagnostic, sort_and_dedup};

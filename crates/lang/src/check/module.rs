@@ -79,7 +79,7 @@ impl GraphChecker<'_> {
             return;
         }
         let mut flows = Vec::new();
-        super::reach::flatten(view.forward.graph.map_or(&[][..], |graph| &graph.statements), &mut flows);
+        super::reachability::flatten(view.forward.graph.map_or(&[][..], |graph| &graph.statements), &mut flows);
         let mut known: BTreeSet<String> = BTreeSet::new();
         for flow in flows {
             known.extend(flow.dest.items.iter().filter_map(|item| item.name.as_ref()).map(ToString::to_string));
@@ -265,7 +265,8 @@ impl GraphChecker<'_> {
             TypeKind::Tensor { dtype, .. } => dtype.as_ref().map(|name| name.name.clone()),
             _ => None,
         };
-        let few = |name: &Option<String>| name.as_deref().is_some_and(|name| transform::LowPrecision::named(name).is_some());
+        let few =
+            |name: &Option<String>| name.as_deref().is_some_and(|name| transform::LowPrecision::named(name).is_some());
         let declared_few = declared.as_deref().is_some_and(crate::lower::is_few);
         if let Some(note) = notes.iter().find(|note| note.name.name == "scaling")
             && !(few(&stored) || stored.is_none() && declared_few)

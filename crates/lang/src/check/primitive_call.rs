@@ -5,7 +5,7 @@ use super::graph::{GraphChecker, Undecided};
 use super::primitives::{Primitive, Rule};
 use super::rules::{self, Attributes, Operand};
 use super::scope::Scope;
-use super::signature::{SignatureMismatch, Signature};
+use super::signature::{Signature, SignatureMismatch};
 use super::types::{Shape, TensorType, is_integer};
 use crate::ast::{Arg, Call, DTYPE_NAMES, IoTensor, Param, TypeExpr, TypeKind};
 use crate::consteval::{Value, eval};

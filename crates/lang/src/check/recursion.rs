@@ -1,6 +1,6 @@
 //! Modules that contain themselves, whatever their parameters (E007).
 
-use super::reach::{calls, module_of};
+use super::reachability::{calls, module_of};
 use crate::ast::{ParamEntry, Statement, TypeKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{Entity, ItemRef, ModuleView, Program};

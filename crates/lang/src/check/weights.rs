@@ -149,7 +149,7 @@ pub(super) fn check_path(
             };
             return found.push(invalid(name.span, message, label));
         }
-        match super::reach::module_of(program, current.item.file, &entry.ty) {
+        match super::reachability::module_of(program, current.item.file, &entry.ty) {
             Some(next) => match ModuleView::new(program, next) {
                 Some(view) => current = view,
                 None => return,

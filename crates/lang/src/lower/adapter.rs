@@ -3,15 +3,15 @@
 //! How large those are is known once the projection has been lowered, so a graph with adapters is lowered twice: the
 //! first time finds them, the second declares them behind the parameters of their module.
 
+use super::annotations::{Notes, words};
 use super::dropout::dropout;
 use super::frame::{Entry, Frame};
 use super::hooks::{Layer, Observation};
-use super::notes::{Notes, words};
 use super::{Init, Lowerer, Parameter, Result, fail, misfit, unsupported};
 use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
-use ir::{GraphBuilder, DType, Type, Value};
+use ir::{DType, GraphBuilder, Type, Value};
 use training::lora;
 
 /// What an annotation brings into the module that it stands in, by names behind the tensor's.

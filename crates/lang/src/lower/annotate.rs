@@ -1,11 +1,11 @@
 //! What annotations do to a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
 
 use super::adapter::Declared;
+use super::annotations::{Notes, find};
 use super::assertion::Held;
 use super::frame::{Entry, Frame};
 use super::graph::Operand;
 use super::hooks::{Layer, Observation, Shown, capture};
-use super::notes::{Notes, find};
 use super::{Fusion, Lowerer, Result, Summing, fail, misfit, unsupported};
 use crate::ast::{Annotation, Flow, StepKind};
 use crate::check::{Place, check_annotations};
@@ -15,7 +15,7 @@ use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative, Name};
-use ir::{GraphBuilder, Builder, Value};
+use ir::{Builder, GraphBuilder, Value};
 use std::sync::Arc;
 use transform::LowPrecision;
 

@@ -7,7 +7,7 @@ use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::consteval::{Ternary, Value as Const};
 use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
 /// A part of a condition.
 enum Term {

@@ -16,7 +16,7 @@ use crate::resolve::{Entity, ItemRef, ModuleView};
 use crate::span::Span;
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative};
-use ir::{GraphBuilder, Builder, Graph, Type, Value};
+use ir::{Builder, Graph, GraphBuilder, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -372,7 +372,8 @@ impl Lowerer<'_> {
         let mut results = primitives::lower(self, &p)?;
         if let Some(dtype) = product_of.filter(|_| self.compute.is_none() && self.few.is_none()) {
             for value in &mut results {
-                *value = ir::GraphBuilder::cast(&mut self.b, *value, dtype).map_err(|e| super::misfit(&e, p.span, p.name))?;
+                *value = ir::GraphBuilder::cast(&mut self.b, *value, dtype)
+                    .map_err(|e| super::misfit(&e, p.span, p.name))?;
             }
         }
         if by_length {
@@ -404,7 +405,8 @@ impl Lowerer<'_> {
             if let Some(Operand::Tensor(value)) = operand
                 && self.b.graph.ty(*value).dtype.is_float()
             {
-                *value = ir::GraphBuilder::cast(&mut self.b, *value, widest).map_err(|e| super::misfit(&e, p.span, p.name))?;
+                *value = ir::GraphBuilder::cast(&mut self.b, *value, widest)
+                    .map_err(|e| super::misfit(&e, p.span, p.name))?;
             }
         }
         Ok(())

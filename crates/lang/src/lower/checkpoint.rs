@@ -3,15 +3,15 @@
 //! Where something is to be computed again, a whole region becomes a `remat` that keeps what goes by the name [`KEEP`]:
 //! results that are to be saved get that name, the others don't. The order of precedence is §7.2.0's.
 
+use super::annotations::{Notes, find, words};
 use super::frame::{Entry, Frame, Instance};
 use super::graph::Operand;
-use super::notes::{Notes, find, words};
 use super::{Lowerer, Result, misfit};
 use crate::ast::{Annotation, Flow, NamePattern, Statement};
 use crate::resolve::ModuleView;
 use crate::span::Span;
 use ir::ops::{Name, Remat, RematPolicy};
-use ir::{GraphBuilder, Builder, Graph, Value};
+use ir::{Builder, Graph, GraphBuilder, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 

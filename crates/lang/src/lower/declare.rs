@@ -1,10 +1,10 @@
 //! Declaring parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
 
 use super::annotate::Known;
-use super::few::is_few;
+use super::annotations::{Notes, find};
 use super::frame::{Entry, Frame, Instance};
-use super::notes::{Notes, find};
 use super::paths::{Fit, filled, fit};
+use super::quantized_types::is_few;
 use super::recipe::{Format, Recipe};
 use super::rope_table::RopeTable;
 use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, misfit, too_large, unsupported};
@@ -14,7 +14,7 @@ use crate::consteval::{INDEX, Names, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
-use ir::{GraphBuilder, DType, Type, Value};
+use ir::{DType, GraphBuilder, Type, Value};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use transform::Rounding;

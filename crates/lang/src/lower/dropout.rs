@@ -1,6 +1,6 @@
 //! Dropout: elements left out at random in a step of training, by a key that the caller changes with every step.
 
-use ir::{GraphBuilder, Compare, DType, Result, Value};
+use ir::{Compare, DType, GraphBuilder, Result, Value};
 
 /// `x` with a share of its elements zero and the others larger by as much. `key` is `u32[2]`; equal keys and streams draw
 /// equal elements.

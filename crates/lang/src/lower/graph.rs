@@ -1,14 +1,14 @@
 //! Graphs of one module: statements in the order of their data, operands, indices, results.
 
 use super::annotate::Known;
+use super::annotations::{Notes, find};
 use super::checkpoint::{Lists, wanted};
 use super::declare::stated;
-use super::few::{check_scaling_alone, is_few};
 use super::frame::{Entry, Frame, Instance, io_name};
-use super::notes::{Notes, find};
+use super::quantized_types::{check_scaling_alone, is_few};
 use super::recipe::{Format, Recipe};
 use super::rope_table::RopeTable;
-use super::time::Kind;
+use super::sequence::Kind;
 use super::{Lowerer, MAX_STATEMENTS, Result, fail, misfit, too_large, unsupported};
 use crate::ast::{
     Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, Source, Statement, Step, StepKind,
@@ -172,7 +172,8 @@ impl Lowerer<'_> {
             return self.converted(value, &notes, frame);
         }
         let name = slot.ty.as_ref().and_then(stated);
-        let few = name.filter(|name| is_few(&name.name)).and_then(|name| Some((LowPrecision::named(&name.name)?, name)));
+        let few =
+            name.filter(|name| is_few(&name.name)).and_then(|name| Some((LowPrecision::named(&name.name)?, name)));
         check_scaling_alone(&notes, few.is_some())?;
         if let Some((few, name)) = few {
             if self.format_of(value) == Some(few) || !self.b.graph.ty(value).dtype.is_float() {
@@ -441,8 +442,9 @@ impl Lowerer<'_> {
         self.valid(&step.annotations, Place::Step, frame)?;
         let notes: Vec<&Annotation> = step.annotations.iter().collect();
         let quantizes = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "quantize");
-        let few =
-            find(&notes, "dtype").and_then(|note| note.word("type")).is_some_and(|name| LowPrecision::named(&name).is_some());
+        let few = find(&notes, "dtype")
+            .and_then(|note| note.word("type"))
+            .is_some_and(|name| LowPrecision::named(&name).is_some());
         let scales = !quantizes && !few;
         let own = self.precision(&notes, &Known(frame), scales)?;
         let computes = own.compute.is_some() || own.few.is_some();

@@ -3,11 +3,11 @@
 //! A hook that modifies or replaces is traced into the graph, so it is differentiated and fused like the rest. An
 //! observer costs one more output of the graph. A point where nobody is registered costs nothing.
 
-use super::notes::{Notes, text};
+use super::annotations::{Notes, text};
 use super::{Lowerer, Result, misfit};
 use crate::ast::Annotation;
 use crate::span::Span;
-use ir::{GraphBuilder, Builder, Type, Value};
+use ir::{Builder, GraphBuilder, Type, Value};
 use std::sync::Arc;
 
 /// Which layer of a stack a hook stands in.

@@ -10,24 +10,24 @@
 
 mod adapter;
 mod annotate;
+mod annotations;
 mod assertion;
 mod backward;
 mod call;
 mod checkpoint;
 mod declare;
 mod dropout;
-mod few;
 mod frame;
 mod graph;
 mod hooks;
-mod notes;
 mod paths;
 mod primitives;
+mod quantized_types;
 mod recipe;
 mod rope_table;
+mod sequence;
 mod sizes;
 mod stack;
-mod time;
 
 use crate::ast::{Expr, LetItem, Param, WeightPath, WeightSpec};
 use crate::consteval::Value as Const;
@@ -36,11 +36,11 @@ use crate::resolve::{ItemRef, ModuleView, Program};
 use crate::span::Span;
 use checkpoint::Region;
 use frame::Frame;
-use ir::{GraphBuilder, Builder, DType, Graph, Loc, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Loc, Type, Value};
 use rope_table::RopeTable;
+use sequence::{Kind, SequenceAnalysis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use time::{Kind, SequenceAnalysis};
 
 /// What may be chosen about a lowering.
 #[derive(Clone, Debug)]
@@ -237,9 +237,9 @@ pub struct Summing {
 
 pub(crate) use declare::takes_word;
 pub use dropout::dropout;
-pub(crate) use few::is_few;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
+pub(crate) use quantized_types::is_few;
 pub use recipe::{Format, POLICIES, Recipe};
 pub(crate) use recipe::{Nothing, STRATEGIES};
 pub use sizes::{check_given, constant, input_types};
@@ -308,7 +308,7 @@ fn trial(
     inputs: &[Type],
     options: &Options,
 ) -> Result<(SequenceAnalysis, Limits)> {
-    let mut tried = time::TRIALS.iter().map(|&steps| trial_of(steps, view, program, given, inputs, options));
+    let mut tried = sequence::TRIALS.iter().map(|&steps| trial_of(steps, view, program, given, inputs, options));
     let first = tried.next().unwrap_or_else(|| Ok(Default::default()));
     first.or_else(|found| tried.find_map(Result::ok).ok_or(found))
 }

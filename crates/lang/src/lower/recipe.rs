@@ -7,7 +7,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
 use ir::DType;
-use transform::{DelayedScaling, LowPrecision, FewBits, Rounding, Scaling};
+use transform::{DelayedScaling, FewBits, LowPrecision, Rounding, Scaling};
 
 /// The policies of `@precision`.
 pub const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];

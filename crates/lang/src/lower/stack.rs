@@ -8,7 +8,7 @@ use super::{Lowerer, Result, misfit};
 use crate::ast::Call;
 use crate::resolve::ModuleView;
 use ir::ops::Scan;
-use ir::{GraphBuilder, DType, Type, Value};
+use ir::{DType, GraphBuilder, Type, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;

@@ -6,9 +6,9 @@
 
 mod family;
 mod header;
+mod rope_scaling;
 mod sizes;
-mod turns;
-mod words;
+mod tokenizer;
 mod write;
 
 pub use header::{Header, Kind, TensorEntry, Value, parse};
@@ -18,7 +18,7 @@ use crate::budget;
 use crate::chat_files;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::fresh::cut;
+use crate::init::cut;
 use crate::mapping::{Function, sources};
 use crate::model::{Model, Piece};
 use crate::packed::PackedWeight;
@@ -127,18 +127,18 @@ impl Gguf {
     /// The tokenizer that the file brings.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
         let special = self.special_tokens()?;
-        let json = words::to_json(&self.header, &special).map_err(|e| self.fault(e))?;
+        let json = tokenizer::to_json(&self.header, &special).map_err(|e| self.fault(e))?;
         Tokenizer::of_json(&json, special, &self.path)
     }
 
     /// The special tokens that the file names.
     pub(crate) fn special_tokens(&self) -> Result<SpecialTokens> {
-        Ok(words::special_tokens(&self.header))
+        Ok(tokenizer::special_tokens(&self.header))
     }
 
     /// The chat templates that the file brings, by name.
     pub(crate) fn templates(&self) -> BTreeMap<String, String> {
-        words::templates(&self.header)
+        tokenizer::templates(&self.header)
     }
 
     /// Writes what the file has beside its weights as the files of a directory.
@@ -282,10 +282,10 @@ impl Model {
         match tokenizer {
             Some(tokenizer) => {
                 let rows = self.vocabulary().unwrap_or(tokenizer.size());
-                pairs.extend(words::to_pairs(&tokenizer.to_json()?, rows).map_err(wrong)?);
-                pairs.extend(words::special_pairs(tokenizer, &tokenizer.templates()?, rows).map_err(wrong)?);
+                pairs.extend(tokenizer::to_pairs(&tokenizer.to_json()?, rows).map_err(wrong)?);
+                pairs.extend(tokenizer::special_pairs(tokenizer, &tokenizer.templates()?, rows).map_err(wrong)?);
             }
-            None => pairs.push(words::none()),
+            None => pairs.push(tokenizer::none()),
         }
         let mut tensors = Vec::new();
         // Parts of tensors, until all of them are there.

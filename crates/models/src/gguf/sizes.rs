@@ -2,7 +2,7 @@
 
 use super::family::{Family, Rotation, Setting, falcon_groups};
 use super::header::{Header, Value};
-use super::turns;
+use super::rope_scaling;
 use super::write::Pair;
 use serde_json::{Map, Value as Json, json};
 
@@ -121,7 +121,7 @@ pub(super) fn to_config(header: &Header, family: &Family, turned: Option<&[f32]>
     }
     if let Some(turned) = turned {
         let first = header.int(&key("rope.scaling.original_context_length"));
-        turns::to_rope(turned, usize::try_from(head).unwrap_or(0), first, &mut rope)?;
+        rope_scaling::to_rope(turned, usize::try_from(head).unwrap_or(0), first, &mut rope)?;
     }
     let rope = match family.rotation {
         Rotation::Two => json!({
@@ -211,7 +211,8 @@ pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<(Vec<(String, P
             put("rope.scaling.factor", Pair::F32(factor as f32));
         }
         Some("llama3") if short == "llama" => {
-            let scaling = turns::Scaling::of(&inside).ok_or("`llama3` scaling of rotations without its factors")?;
+            let scaling =
+                rope_scaling::Scaling::of(&inside).ok_or("`llama3` scaling of rotations without its factors")?;
             factors = Some(scaling.factors(theta, head as usize));
             if let Some(first) = inside("original_max_position_embeddings").and_then(Json::as_u64) {
                 put(

@@ -1,7 +1,7 @@
 //! What a graph costs, counted from its ops: multiplications, memory that products read and write, what ranks send.
 
 use ir::ops::{Op, RaggedMode};
-use ir::{Graph, Semantics, MeshAxis, Type, Value};
+use ir::{Graph, MeshAxis, Semantics, Type, Value};
 use std::collections::BTreeMap;
 
 /// What running a graph once takes of a rank.
@@ -107,7 +107,7 @@ pub fn kept(loss: &Graph) -> ir::Result<usize> {
 mod tests {
     use super::*;
     use ir::ops::{Dot, Scan};
-    use ir::{GraphBuilder, Builder, DType};
+    use ir::{Builder, DType, GraphBuilder};
 
     #[test]
     fn products_in_loops_and_what_ranks_send_are_counted() {

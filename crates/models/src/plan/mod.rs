@@ -11,12 +11,12 @@
 
 mod count;
 mod devices;
-mod here;
+mod local;
 mod search;
 
 pub use count::{Counts, count, kept};
 pub use devices::{DEVICES, Device, Link};
-pub use here::{Here, Way};
+pub use local::{Here, Way};
 pub use search::{Found, Search, search};
 
 use crate::architecture::Architecture;
@@ -24,11 +24,11 @@ use crate::config::Config;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::placing::ParamInfo;
-use crate::train::division::{ShardingPlan, arranged, groups};
+use crate::param_sharding::ParamInfo;
 use crate::train::objective::Target;
 use crate::train::objective::{ObjectiveOptions, objective};
 use crate::train::pipeline::{self, ChunkGraphs, Divided};
+use crate::train::sharding::{ShardingPlan, arranged, groups};
 use crate::train::{AdamW, Settings, StepSizes};
 use crate::weight::Weight;
 use compiler::Options;

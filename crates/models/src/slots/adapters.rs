@@ -5,11 +5,11 @@
 
 use crate::adapter::{Adapter, AdapterOptions, Place};
 use crate::error::{Error, Result};
-use crate::inject;
+use crate::insert_adapter;
 use crate::lora::LoraOptions;
 use crate::session::{Buffer, upload};
 use compiler::Backend;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 
 /// All adapters of a model as one.
 pub(super) struct Stacked {
@@ -79,7 +79,7 @@ impl Stacked {
     /// A graph with the updates of the adapter that an i32, the last of the further inputs, names: from stacks, then the
     /// graph's own inputs, then that number.
     pub(super) fn injected(&self, forward: &Graph) -> Result<Graph> {
-        let adapted = inject::adapted(forward, false, &self.union, false)?;
+        let adapted = insert_adapter::adapted(forward, false, &self.union, false)?;
         let mut b = Builder::new();
         let stacks: Vec<Value> = self.types().into_iter().map(|ty| b.graph.input(ty)).collect();
         let own: Vec<Value> = forward.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();

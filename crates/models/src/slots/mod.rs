@@ -99,7 +99,12 @@ pub struct BatchEngine {
 
 impl BatchEngine {
     /// An empty batch. Parameters are read now, programs of rows when they are first needed, or by [`Slots::warm`].
-    pub fn new(model: Arc<Model>, adapters: &[Adapter], sizes: BatchOptions, backend: Arc<dyn Backend>) -> Result<BatchEngine> {
+    pub fn new(
+        model: Arc<Model>,
+        adapters: &[Adapter],
+        sizes: BatchOptions,
+        backend: Arc<dyn Backend>,
+    ) -> Result<BatchEngine> {
         if let Some(why) = model.runs_whole() {
             return Err(Error::Input(format!(
                 "its tokens can't be decoded one by one, since the model mixes positions: {why}"

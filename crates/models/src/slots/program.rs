@@ -6,11 +6,11 @@
 use super::adapters::Stacked;
 use crate::budget;
 use crate::error::Result;
-use crate::last_row::{before_head, last_row};
+use crate::last_token::{before_head, last_row};
 use crate::model::Model;
 use crate::session::{Buffer, needs};
 use compiler::{Backend, Bindings, Executable, Options as Compiling};
-use ir::{GraphBuilder, Builder, Graph, Type, Value};
+use ir::{Builder, Graph, GraphBuilder, Type, Value};
 use lang::lower::{Lowered, Options};
 use std::sync::Arc;
 use training::named_tensor::from_bytes;

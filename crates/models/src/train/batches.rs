@@ -129,7 +129,13 @@ impl Starts {
 }
 
 /// Batches of the held-out part, spread over it; positions beyond its end don't count.
-pub fn validation_batches(tokens: &TokenDataset, seq: usize, end: Option<i32>, rows: usize, most: usize) -> Result<Vec<Batch>> {
+pub fn validation_batches(
+    tokens: &TokenDataset,
+    seq: usize,
+    end: Option<i32>,
+    rows: usize,
+    most: usize,
+) -> Result<Vec<Batch>> {
     // Counted first, then chosen: where all of them begin would grow with the data.
     let each = |f: &mut dyn FnMut(usize)| {
         let mut cutter = Starts::new(seq, end);

@@ -2,8 +2,8 @@
 //!
 //! They are encoded once, to a file, and read by their place: memory doesn't grow with the data.
 
-use super::aim::{Objective, PAD};
 use super::batches::Batch;
+use super::objective_kind::{Objective, PAD};
 use super::shuffle::Shuffle;
 use super::text::TextDataset;
 use super::tokens::{Reading, unbuffered};

@@ -3,11 +3,11 @@
 //! Places that don't count have no loss and no gradient; rows that are there only to fill a batch don't count either, so a
 //! batch that is not full has the loss of those rows that are.
 
-use super::aim::{Objective, DpoForm, PAD};
+use super::objective_kind::{DpoForm, Objective, PAD};
 use ir::composites::loss::{CrossEntropy, cross_entropy};
 use ir::composites::softmax::{log_softmax, logsumexp};
 use ir::ops::{Dot, ReduceKind};
-use ir::{GraphBuilder, Builder, Compare, DType, Result, Type, Unary, Value};
+use ir::{Builder, Compare, DType, GraphBuilder, Result, Type, Unary, Value};
 use lang::lower::mean_cross_entropy;
 
 const NONE: i64 = -100;

@@ -3,17 +3,16 @@
 //! `run` does all of it from [`Settings`]; [`Trainer`] is the compiled step alone, for programs with batches of their
 //! own.
 
-mod aim;
 mod batches;
-mod both_sides;
+mod bidirectional;
 mod classifier;
-mod compressed;
-pub(crate) mod division;
+mod decompress;
+mod document_mask;
 mod examples;
-mod isolate;
 mod losses;
-mod mix;
+mod mixture;
 pub(crate) mod objective;
+mod objective_kind;
 mod parquet;
 pub(crate) mod pipeline;
 mod profile;
@@ -21,21 +20,24 @@ mod row_groups;
 mod run;
 mod settings;
 mod setup;
+pub(crate) mod sharding;
 mod shuffle;
 mod source;
 mod stages;
-mod stories;
+mod synthetic_corpus;
 mod text;
 mod tokens;
 mod trainer;
 
-pub use aim::{Objective, DpoForm, PAD};
 pub use batches::{Batch, Batches, validation_batches};
 pub use objective::ObjectiveOptions;
+pub use objective_kind::{DpoForm, Objective, PAD};
 pub use run::{Finished, run, run_on};
 pub use settings::{NAMES, Settings};
-pub use stories::write_stories;
+pub use synthetic_corpus::write_stories;
 pub use text::{Part, TextDataset};
 pub use tokens::{Reading, TokenDataset};
 pub use trainer::{StepSizes, Trainer};
-pub use training::{AdamW, Entry, Lock, Log, Observer, Progress, NoProgress, StepResult, compare, saved, thousands};
+pub use training::{
+    AdamW, Entry, Lock, Log, NoProgress, Observer, Progress, StepResult, checkpoint, compare, thousands,
+};

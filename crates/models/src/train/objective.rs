@@ -1,19 +1,19 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
-use super::aim::Objective;
-use super::both_sides::both_sides;
-use super::isolate;
+use super::bidirectional::both_sides;
+use super::document_mask;
 use super::losses::{self, Parts};
+use super::objective_kind::Objective;
 use super::row_groups;
 use super::trainer::StepSizes;
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::error::{Error, Result};
-use crate::inject::adapted;
-use crate::last_row::before_head;
+use crate::insert_adapter::adapted;
+use crate::last_token::before_head;
 use crate::model::Model;
 use dist::Comm;
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use lang::lower::{Options, Recipe, Summing};
 use std::sync::Arc;
 use training::step::key_type;
@@ -80,7 +80,12 @@ pub(crate) struct Target {
 
 /// The objective of a model, or of an adapter beside it. Of several micro-batches, the loss takes a further input: what its terms are
 /// divided by, `[terms]` (`Aim::counts` of the whole step).
-pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &ObjectiveOptions<'_>, sizes: StepSizes) -> Result<Target> {
+pub(crate) fn objective(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    how: &ObjectiveOptions<'_>,
+    sizes: StepSizes,
+) -> Result<Target> {
     let StepSizes { rows, seq, accumulate } = sizes;
     if rows % how.aim.rows_each() != 0 {
         return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
@@ -93,7 +98,8 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &Objectiv
         let written_backward = !how.aim.reads_states();
         let (dtype, asserts, scan) = (model.dtype, training, how.scan);
         let recipe = how.recipe.copied();
-        let options = Options { dtype, training, asserts, scan, custom_backward: written_backward, recipe, ..Options::default() };
+        let options =
+            Options { dtype, training, asserts, scan, custom_backward: written_backward, recipe, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
         let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
             true if adapter.is_none() && row_groups::sorts(&lowered) => how.groups,
@@ -103,8 +109,8 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &Objectiv
             lowered = model.architecture.lower_with(rows / groups, seq, &options)?;
         }
         if let Some(end) = how.end {
-            isolate::check(model, &lowered.graph)?;
-            lowered.graph = isolate::isolated(&lowered.graph, model.params.len(), end)?;
+            document_mask::check(model, &lowered.graph)?;
+            lowered.graph = document_mask::isolated(&lowered.graph, model.params.len(), end)?;
         }
         if matches!(how.aim, Objective::MaskedLm { .. }) {
             lowered.graph = both_sides(&lowered.graph)?;
@@ -189,7 +195,16 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &Objectiv
         trained.push(ParamOptions::new(true));
     }
     let batch = 2 + usize::from(accumulate > 1);
-    let objective = LossGraph { loss, eval_loss: plain, batch, needs_rng: keyed, amax_histories: states, buffers: 0, trained, asserts: asserted };
+    let objective = LossGraph {
+        loss,
+        eval_loss: plain,
+        batch,
+        needs_rng: keyed,
+        amax_histories: states,
+        buffers: 0,
+        trained,
+        asserts: asserted,
+    };
     Ok(Target { objective, heads, summing })
 }
 
@@ -263,7 +278,7 @@ fn loss(
         (None, None) => None,
     };
     let labels = match asked.end {
-        Some(end) => isolate::labels(&mut b, ids, labels, end)?,
+        Some(end) => document_mask::labels(&mut b, ids, labels, end)?,
         None => labels,
     };
     let parts = Parts { given: outs[0], second, head, ids, labels, totals };

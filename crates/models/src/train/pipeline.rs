@@ -5,15 +5,15 @@
 //! that uses it; one that several use (a table of embeddings that is the head too) is on all, and its gradients are summed.
 
 use super::batches::Batch;
-use super::division::{ShardingPlan, failed, gathered_again, local};
+use super::sharding::{ShardingPlan, failed, gathered_again, local};
 use super::stages::{Chunk, Stages, layer_of, opened};
 use crate::error::{Error, Result};
-use crate::placing::{self, ParamInfo};
+use crate::param_sharding::{self, ParamInfo};
 use crate::session::Buffer;
 use compiler::{Backend, Bindings, Executable, Options};
 use dist::Comm;
 use dist::pipeline::{Action, Schedule};
-use ir::{GraphBuilder, Builder, DType, Graph, Mesh, MeshAxis, Spec, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use training::LossGraph;
@@ -349,7 +349,7 @@ impl Pipeline {
         let part = |values: &[i32]| {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             let ty = Type::new(DType::I32, &shape);
-            placing::part(&self.batch, &ty, self.comm.mesh(), self.comm.rank(), &bytes)
+            param_sharding::part(&self.batch, &ty, self.comm.mesh(), self.comm.rank(), &bytes)
         };
         let shared = shared.into_iter().flatten().map(<[u8]>::to_vec);
         Data([part(ids), part(labels)].into_iter().chain(shared).collect())

@@ -1,6 +1,6 @@
 //! Where the time of a step goes: a table for people, and a trace that Perfetto and browsers open.
 
-use compiler::program::{MatmulOperand, Matmul, Program, Step};
+use compiler::program::{Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Timing};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! Rows of a batch in groups that don't meet: tokens are sorted to experts within a group, so ranks that have different groups
 //! need nothing of each other. Results are the same, since a token's experts don't depend on other tokens.
 
-use ir::{GraphBuilder, Builder, Graph, Op, Result, Value};
+use ir::{Builder, Graph, GraphBuilder, Op, Result, Value};
 use lang::lower::Lowered;
 
 /// Whether rows meet in a graph because tokens are sorted to experts, and nothing else stands in the way of groups.

@@ -5,7 +5,7 @@ use super::profile::Profile;
 use super::settings::{NAMES, Settings};
 use super::setup;
 use super::source::Source;
-use super::{Objective, Batch, ObjectiveOptions, Lock, StepSizes, Trainer};
+use super::{Batch, Lock, Objective, ObjectiveOptions, StepSizes, Trainer};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
 use crate::companions::{self, Part, ensure_no_model};
@@ -20,9 +20,9 @@ use dist::Comm;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use training::checkpoint::{self, CheckpointMeta};
 use training::report::RunMetadata;
-use training::saved::{self, CheckpointMeta};
-use training::{Intervals, Entry, Log, Observer, StepResult, TrainLoop, files, thousands};
+use training::{Entry, Intervals, Log, Observer, StepResult, TrainLoop, files, thousands};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -78,13 +78,14 @@ pub fn run_on(
     let _lock = if leads { Some(Lock::take(&settings.out)?) } else { None };
     if let Some(comm) = &comm {
         let alike: Vec<_> = settings.to_map().into_iter().filter(|(name, _)| name != "threads").collect();
-        comm.assert_same_on_all_ranks(&format!("{alike:?} {resume} {given:?}")).map_err(|e| Error::Input(e.to_string()))?;
+        comm.assert_same_on_all_ranks(&format!("{alike:?} {resume} {given:?}"))
+            .map_err(|e| Error::Input(e.to_string()))?;
     }
     let mut start = None;
     if resume {
         if let Some(comm) = &comm {
             let names: Vec<_> =
-                saved::list(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
+                checkpoint::list(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
             comm.assert_same_on_all_ranks(&format!("{names:?}")).map_err(|e| {
                 Error::Input(format!("{e}; all ranks must see the same checkpoints in {}", checkpoints.display()))
             })?;
@@ -94,7 +95,7 @@ pub fn run_on(
             Some(comm) => comm.all_reduce_any(bad).map_err(|e| training::Error::Input(e.to_string())),
             None => Ok(bad),
         };
-        let (found, faults) = saved::newest_shared(&checkpoints, share, &any)?;
+        let (found, faults) = checkpoint::newest_shared(&checkpoints, share, &any)?;
         let Some(found) = found else {
             return Err(match faults.is_empty() {
                 true => no_run(&settings.out),
@@ -110,7 +111,7 @@ pub fn run_on(
         settings = adopt(&settings, &found.saved, given)?;
         settings.check()?;
         start = Some(found);
-    } else if leads && !saved::list(&checkpoints).is_empty() {
+    } else if leads && !checkpoint::list(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
             "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
             settings.out.display()
@@ -119,7 +120,7 @@ pub fn run_on(
         ensure_no_model(&settings.out)?;
     }
     if leads {
-        saved::clean(&checkpoints);
+        checkpoint::clean(&checkpoints);
     }
     let (mut texts, mut run) = Texts::prepare(settings, start, backend, watch, comm)?;
     run.train(&mut texts, watch)?;
@@ -146,7 +147,7 @@ fn no_run(out: &Path) -> Error {
     let parent = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let runs: Vec<String> = names(parent)
         .into_iter()
-        .filter(|name| !saved::list(&parent.join(name).join("checkpoints")).is_empty())
+        .filter(|name| !checkpoint::list(&parent.join(name).join("checkpoints")).is_empty())
         .collect();
     let own = out.file_name().unwrap_or_default().to_string_lossy();
     let close = lang::suggest::closest(&own, runs.iter().map(String::as_str));
@@ -159,7 +160,7 @@ fn no_run(out: &Path) -> Error {
 }
 
 /// There are checkpoints, and none of them is good.
-fn nothing_usable(out: &Path, faults: &[saved::Fault]) -> Error {
+fn nothing_usable(out: &Path, faults: &[checkpoint::Fault]) -> Error {
     let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
     Error::Input(format!(
         "{}: none of its {} checkpoints can be used ({}); put a good one back, or start anew with another `--out`",
@@ -210,7 +211,7 @@ struct Texts<'a> {
 impl<'a> Texts<'a> {
     fn prepare(
         settings: Settings,
-        start: Option<saved::Checkpoint>,
+        start: Option<checkpoint::Checkpoint>,
         backend: &'a dyn Backend,
         watch: &mut dyn Observer,
         comm: Option<Arc<Comm>>,
@@ -331,11 +332,17 @@ impl<'a> Texts<'a> {
         let trainer = Trainer::new(model, adapter, sizes, settings.adam(), &how, backend)?;
         let mut trainer = trainer.with_seed(settings.seed);
         let base = base.join().unwrap_or_else(|_| Err(Error::Input("the model could not be read".into())))?;
-        let mut at = CheckpointMeta { settings: settings.to_map(), data: source.fingerprint(), base, ..CheckpointMeta::default() };
+        let mut at = CheckpointMeta {
+            settings: settings.to_map(),
+            data: source.fingerprint(),
+            base,
+            ..CheckpointMeta::default()
+        };
         let resumed = start.is_some();
         if let Some(comm) = &comm {
             let step = start.as_ref().map(|start| start.saved.step);
-            comm.assert_same_on_all_ranks(&format!("{:?} {:?} {step:?}", at.data, at.base)).map_err(|e| Error::Input(e.to_string()))?;
+            comm.assert_same_on_all_ranks(&format!("{:?} {:?} {step:?}", at.data, at.base))
+                .map_err(|e| Error::Input(e.to_string()))?;
         }
         if let Some(checkpoint) = start {
             let saved = &checkpoint.saved;
@@ -526,7 +533,7 @@ impl<'a> Texts<'a> {
             }
         }
         files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
-        files.extend(saved::list(&out.join("checkpoints")).pop());
+        files.extend(checkpoint::list(&out.join("checkpoints")).pop());
         if let Some(fault) = unsaved {
             return Err(Error::Input(format!(
                 "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {}: {fault}",

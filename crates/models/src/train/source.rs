@@ -3,10 +3,10 @@
 //! Everything is a function of the seed and a position that counts rows, so a run goes on anywhere, in the middle of a pass
 //! over many files too, with the bits of a run that never stopped.
 
-use super::aim::Objective;
 use super::batches::{Batch, Batches, validation_batches};
 use super::examples::Examples;
-use super::mix::Mix;
+use super::mixture::Mix;
+use super::objective_kind::Objective;
 use super::settings::Settings;
 use super::text::TextDataset;
 use super::tokens::{Reading, TokenDataset};
@@ -82,11 +82,15 @@ impl Source {
         reading: Reading<'_>,
     ) -> Result<Source> {
         let (aim, seq, seed) = (settings.objective, settings.seq, settings.seed);
-        let rows_only = matches!(aim, Objective::Dpo { .. } | Objective::Orpo { .. } | Objective::Classify { .. } | Objective::Contrastive { .. });
+        let rows_only = matches!(
+            aim,
+            Objective::Dpo { .. } | Objective::Orpo { .. } | Objective::Classify { .. } | Objective::Contrastive { .. }
+        );
         let mut sets = Vec::new();
         for (i, (texts, _)) in texts.iter().enumerate() {
             let own = if i == 0 { folder.to_path_buf() } else { folder.join(i.to_string()) };
-            let examples = rows_only || matches!(aim, Objective::CausalLm | Objective::Distill { .. }) && texts.holds_examples()?;
+            let examples = rows_only
+                || matches!(aim, Objective::CausalLm | Objective::Distill { .. }) && texts.holds_examples()?;
             sets.push(match examples {
                 true => Set::Examples(Examples::prepare(
                     texts,
@@ -195,7 +199,9 @@ impl Source {
         for (i, set) in self.sets.iter().enumerate() {
             let share = most * (i + 1) / self.sets.len() - most * i / self.sets.len();
             found.extend(match set {
-                Set::Ids { tokens, batches, end } => validation_batches(tokens, batches.length(), *end, rows, share.max(1))?,
+                Set::Ids { tokens, batches, end } => {
+                    validation_batches(tokens, batches.length(), *end, rows, share.max(1))?
+                }
                 Set::Examples(examples) => examples.held_out(rows, share.max(1))?,
             });
         }

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use ir::ops::Op;
-use ir::{GraphBuilder, Builder, Def, Graph, Value};
+use ir::{Builder, Def, Graph, GraphBuilder, Value};
 use std::collections::BTreeMap;
 
 /// A loss with the chunk of each of its values.

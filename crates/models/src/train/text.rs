@@ -2,7 +2,7 @@
 //!
 //! Files are read, not mapped, and never held whole: a document comes in pieces, cut where a word has ended.
 
-use super::compressed::{self, unpacked};
+use super::decompress::{self, unpacked};
 use super::parquet::Parquet;
 use crate::error::{Error, Result};
 use crate::tokenizer::END;
@@ -80,7 +80,7 @@ impl TextDataset {
     pub fn fingerprint(&self) -> Result<u32> {
         let mut sum = Sum::default();
         for path in &self.files {
-            let file = compressed::open(path)?;
+            let file = decompress::open(path)?;
             sum.begin(path);
             whole(path, file, &mut sum)?;
             sum.end();
@@ -93,7 +93,7 @@ impl TextDataset {
     pub fn documents(&self, mut f: impl FnMut(Part<'_>) -> Result<bool>) -> Result<Option<u32>> {
         let mut sum = Sum::default();
         for path in &self.files {
-            let file = compressed::open(path)?;
+            let file = decompress::open(path)?;
             sum.begin(path);
             let all = match has_ending(path, LINES) {
                 true => lines(path, file, &mut sum, &mut f)?,
@@ -115,7 +115,7 @@ impl TextDataset {
     pub fn records(&self, mut f: impl FnMut(&Json, &dyn Fn(String) -> Error) -> Result<bool>) -> Result<Option<u32>> {
         let mut sum = Sum::default();
         for path in &self.files {
-            let file = compressed::open(path)?;
+            let file = decompress::open(path)?;
             sum.begin(path);
             if has_ending(path, ROWS) {
                 whole(path, file, &mut sum)?;

@@ -1,14 +1,14 @@
 //! A model in training: the compiled step with a model's parameters, ids and labels. `make` puts it together, `state` saves and restores
 //! it, `made` gives what has come of it.
 
-mod made;
-mod make;
+mod build;
+mod export;
 mod state;
 
-use super::aim::{Objective, PAD};
 use super::batches::Batch;
-use super::division::ShardingPlan;
+use super::objective_kind::{Objective, PAD};
 use super::pipeline::Pipeline;
+use super::sharding::ShardingPlan;
 use crate::adapter::Adapter;
 use crate::error::{Error, Result};
 use crate::model::Model;

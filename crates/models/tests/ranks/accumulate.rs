@@ -29,12 +29,18 @@ fn masked(aim: &Objective, random: &mut Random) -> Batch {
 }
 
 /// Loss and gradients of one step.
-fn step(how: &ObjectiveOptions<'_>, sizes: StepSizes, batch: &Batch, comm: Option<Arc<Comm>>) -> (f32, Vec<NamedTensor>) {
+fn step(
+    how: &ObjectiveOptions<'_>,
+    sizes: StepSizes,
+    batch: &Batch,
+    comm: Option<Arc<Comm>>,
+) -> (f32, Vec<NamedTensor>) {
     let mut cpu = Cpu::new(1);
     if let Some(comm) = &comm {
         cpu = cpu.with_communicator(comm.clone());
     }
-    let made = Trainer::new(llama(&[]), None, sizes, GRADIENTS, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, &cpu);
+    let made =
+        Trainer::new(llama(&[]), None, sizes, GRADIENTS, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, &cpu);
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let loss = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{}: {e}", how.aim)).loss;
     let state = trainer.state().unwrap();

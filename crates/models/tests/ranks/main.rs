@@ -88,7 +88,12 @@ fn steps(
 
 fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
     let cpu = Cpu::new(1);
-    steps(Trainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &cpu).unwrap(), sizes, (&cpu, None), 0..count)
+    steps(
+        Trainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &cpu).unwrap(),
+        sizes,
+        (&cpu, None),
+        0..count,
+    )
 }
 
 fn on_mesh(
@@ -286,7 +291,9 @@ fn generation_on_several_ranks_gives_the_same_tokens() {
         let ran = local::spawn(&mesh, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
             let writing = GenerateOptions { ranks: Some(comm), ..GenerateOptions::default() };
-            model.generate_with_options(&prompt, 12, &writing, &backend, &mut |_| true).map_err(|e| dist::Error::Call(e.to_string()))
+            model
+                .generate_with_options(&prompt, 12, &writing, &backend, &mut |_| true)
+                .map_err(|e| dist::Error::Call(e.to_string()))
         });
         for found in ran.unwrap_or_else(|e| panic!("{mesh}: {e}")) {
             assert_eq!(found.ids, alone.ids, "{mesh}");

@@ -155,7 +155,8 @@ fn buckets_and_overlap_save_time_on_a_slow_network() {
                     scope.spawn(move || {
                         let comm = Arc::new(comm);
                         let backend = Cpu::new(1).with_communicator(comm.clone());
-                        let how = ObjectiveOptions { bucket: Some(bucket), comm: Some(&comm), ..ObjectiveOptions::default() };
+                        let how =
+                            ObjectiveOptions { bucket: Some(bucket), comm: Some(&comm), ..ObjectiveOptions::default() };
                         let model = llama(&pairs);
                         let mut trainer = Trainer::new(model, None, sizes, ADAM, &how, &backend).unwrap();
                         let mut best = f64::MAX;

@@ -4,7 +4,7 @@ use super::writer::{V, Writer};
 use super::{NO_COUNTERPART, refused};
 use crate::error::Result;
 use ir::ops::{Indexing, View};
-use ir::{Expr, Semantics, Op, Type};
+use ir::{Expr, Op, Semantics, Type};
 
 impl Writer {
     pub(super) fn by_meaning(&mut self, op: &Op, args: &[V], types: &[Type]) -> Result<Vec<V>> {

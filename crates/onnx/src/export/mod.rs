@@ -18,7 +18,7 @@ use crate::proto::{
     ValueInfo,
 };
 use crate::tensor;
-use ir::{Graph, Literal, Semantics, Node, Op, Type};
+use ir::{Graph, Literal, Node, Op, Semantics, Type};
 use prost::Message;
 use std::collections::BTreeMap;
 use writer::{V, Writer};

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::node::Cx;
 use ir::composites::attention::{Attention, attention};
 use ir::ops::ReduceKind;
-use ir::{Binary, GraphBuilder, Compare, DType, Literal, Type, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Literal, Type, Unary, Value};
 
 pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
     let (q, k, v) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::item::{Item, Tensor};
 use crate::node::Cx;
 use ir::ops::{Bitcast, Clamp, Quantize};
-use ir::{Binary, GraphBuilder, Compare, DType, Scalar, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Scalar, Unary, Value};
 
 pub(super) fn cast(cx: &mut Cx) -> Result<Outs> {
     let x = cx.any(0)?;

@@ -7,7 +7,7 @@ use crate::item::{Item, Tensor};
 use crate::node::{Cx, axis};
 use crate::proto::GraphProto;
 use ir::ops::{Cond, Scan, While};
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Graph, Literal, Type, Value};
+use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Type, Value};
 
 /// Loops of known length whose bodies have at most so many nodes in all are written out.
 const UNROLLED: usize = 512;

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::node::{Cx, total};
 use ir::ops::{Conv, ReduceKind, WindowGather, Windows};
 use ir::types::Shape;
-use ir::{GraphBuilder, DType, Literal, Scalar, Type, Unary, Value};
+use ir::{DType, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
 /// How a window slides over the spatial axes.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::node::Cx;
-use ir::{GraphBuilder, DType, Literal, Scalar, Type};
+use ir::{DType, GraphBuilder, Literal, Scalar, Type};
 
 /// Boxes of a class from the best score down, without those that overlap a better one too much.
 pub(super) fn non_max_suppression(cx: &mut Cx) -> Result<Outs> {

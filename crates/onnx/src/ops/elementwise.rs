@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::node::Cx;
 use ir::ops::{Clamp, Composite};
-use ir::{Binary, GraphBuilder, Compare, DType, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};
 
 /// `f(x)`.
 pub(super) fn unary(cx: &mut Cx, f: Unary) -> Result<Outs> {
@@ -172,7 +172,11 @@ pub(super) fn gelu(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `if x < 0 { f(x) } else { x }`, with `f` computed where it counts alone, so that its slope elsewhere doesn't matter.
-fn below_zero(cx: &mut dyn GraphBuilder, x: Value, f: impl FnOnce(&mut dyn GraphBuilder, Value) -> Result<Value>) -> Result<Value> {
+fn below_zero(
+    cx: &mut dyn GraphBuilder,
+    x: Value,
+    f: impl FnOnce(&mut dyn GraphBuilder, Value) -> Result<Value>,
+) -> Result<Value> {
     let zero = cx.full_like(x, 0.0)?;
     let below = cx.compare(Compare::Lt, x, zero)?;
     let safe = cx.select(below, x, zero)?;
@@ -308,7 +312,13 @@ pub(super) fn swish_of(cx: &mut dyn GraphBuilder, x: Value, alpha: f64) -> Resul
 }
 
 /// The activations that recurrent layers name, with their `alpha` and `beta`.
-pub(super) fn named(cx: &mut dyn GraphBuilder, name: &str, x: Value, alpha: Option<f64>, beta: Option<f64>) -> Result<Value> {
+pub(super) fn named(
+    cx: &mut dyn GraphBuilder,
+    name: &str,
+    x: Value,
+    alpha: Option<f64>,
+    beta: Option<f64>,
+) -> Result<Value> {
     Ok(match name.to_ascii_lowercase().as_str() {
         "sigmoid" => cx.unary(Unary::Logistic, x)?,
         "tanh" => cx.unary(Unary::Tanh, x)?,

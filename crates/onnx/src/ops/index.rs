@@ -6,7 +6,7 @@ use crate::item::{Item, Tensor};
 use crate::node::{Cx, axis};
 use ir::ops::{Gather, GatherMode, Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::types::Shape;
-use ir::{Binary, GraphBuilder, Compare, DType, Literal, Scalar, Type, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 fn like(t: Tensor, v: Value) -> Result<Outs> {
     Ok(vec![Item::Tensor(Tensor { v, carried: t.carried })])

@@ -5,7 +5,7 @@ use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::node::Cx;
 use ir::ops::GatherMode;
-use ir::{GraphBuilder, Compare, DType, Value};
+use ir::{Compare, DType, GraphBuilder, Value};
 
 pub(super) fn nll(cx: &mut Cx) -> Result<Outs> {
     let (x, target, weight) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);

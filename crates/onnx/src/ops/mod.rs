@@ -24,7 +24,7 @@ use crate::item::{Item, Tensor};
 use crate::node::Cx;
 use elementwise::SoftmaxKind;
 use ir::ops::ReduceKind;
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 use reduce::Kind;
 
 /// What a node gives.

@@ -4,7 +4,7 @@ use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::item::{Item, Tensor};
 use crate::node::{Cx, axis, broadcast_shapes};
-use ir::{GraphBuilder, Compare, DType, Literal, Scalar, Type, Value};
+use ir::{Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 /// The same element type as the operand's.
 fn like(t: Tensor, v: Value) -> Item {

@@ -4,7 +4,7 @@ use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::node::{Cx, axis};
 use ir::composites::norm;
-use ir::{GraphBuilder, DType, Unary, Value};
+use ir::{DType, GraphBuilder, Unary, Value};
 
 /// `(x - mean) / sqrt(var + eps)` over axes, and mean and 1/sqrt with those axes kept as 1.
 fn standardised(cx: &mut Cx, x: Value, axes: &[usize], eps: f64) -> Result<(Value, Value, Value)> {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::node::{Cx, broadcast_shapes};
 use ir::ops::{Dot, Lu, ReduceKind};
 use ir::types::Shape;
-use ir::{GraphBuilder, Compare, DType, Value};
+use ir::{Compare, DType, GraphBuilder, Value};
 
 pub(super) fn matmul(cx: &mut Cx) -> Result<Outs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);

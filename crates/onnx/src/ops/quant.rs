@@ -6,7 +6,7 @@ use crate::elem::Elem;
 use crate::error::{Error, Result};
 use crate::item::{Item, Tensor};
 use crate::node::{Cx, axis};
-use ir::{GraphBuilder, DType, Unary, Value};
+use ir::{DType, GraphBuilder, Unary, Value};
 
 /// Scales or zero points as large as the data: one for all, one for each place along an axis, or one for each block.
 fn spread(cx: &mut Cx, v: Value, shape: &[usize]) -> Result<Value> {

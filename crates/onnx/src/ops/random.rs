@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::node::Cx;
 use ir::ops::Bitcast;
-use ir::{Binary, GraphBuilder, Compare, DType, Scalar, Type, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Scalar, Type, Unary, Value};
 
 /// A key of the node: its seed, or else its first output's name.
 fn key(cx: &Cx) -> [u64; 2] {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::node::Cx;
 use ir::ops::{Clamp, Dot, Scan};
 use ir::types::Shape;
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Literal, Type, Unary, Value};
+use ir::{Binary, Builder, Compare, DType, GraphBuilder, Literal, Type, Unary, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {

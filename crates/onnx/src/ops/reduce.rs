@@ -4,7 +4,7 @@ use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::node::Cx;
 use ir::ops::{ArgReduce, ReduceKind, Sort, TopK};
-use ir::{GraphBuilder, DType, Unary, Value};
+use ir::{DType, GraphBuilder, Unary, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::node::{Cx, axis};
 use ir::ops::{Dot, GatherMode};
 use ir::types::Shape;
-use ir::{GraphBuilder, DType, Literal, Scalar, Type, Value};
+use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 /// How one axis is resized.
 struct Axis {

@@ -4,7 +4,7 @@ use super::{Outs, one};
 use crate::error::{Error, Result};
 use crate::node::{Cx, total};
 use ir::ops::{Clamp, GatherMode, ReduceKind};
-use ir::{Binary, GraphBuilder, Compare, DType, Literal, Scalar, Type, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
 /// What lies outside.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::node::{Cx, axis};
 use ir::ops::{Fft, FftKind, GatherMode};
 use ir::types::Shape;
-use ir::{GraphBuilder, DType, Literal, Scalar, Type, Value};
+use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 use std::f64::consts::PI;
 
 /// One number that decides about shapes.

@@ -2,7 +2,7 @@
 
 use super::support;
 use cpu::Cpu;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar};
 use onnx::Options;
 use oracle::Rng;
 use oracle::check::{Verdict, grads};

@@ -3,7 +3,7 @@
 
 use super::support::{self, Case};
 use cpu::Cpu;
-use ir::{GraphBuilder, Builder, Graph, Literal, Scalar};
+use ir::{Builder, Graph, GraphBuilder, Literal, Scalar};
 use onnx::proto::TensorProto;
 use onnx::{Names, Options};
 use prost::Message;

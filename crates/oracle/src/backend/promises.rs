@@ -3,7 +3,7 @@
 use super::judge::{bind, load, results};
 use crate::{Fill, Rng};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;

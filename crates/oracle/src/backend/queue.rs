@@ -5,7 +5,7 @@ use super::judge::{bind, load, results};
 use super::promises::{block_on, same, text};
 use crate::{Fill, Rng};
 use compiler::{Backend, Bindings, Error, Options};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Type, Unary};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
 use std::sync::Arc;
 
 /// How much work there is.

@@ -2,7 +2,7 @@
 //!
 //! The results follow from whole numbers, or from C's rules for special values (annex F), not from the reference.
 
-use ir::{Binary, GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary};
+use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary};
 
 /// One function of one dtype at all its points.
 pub struct Exact {

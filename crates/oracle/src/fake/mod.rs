@@ -11,8 +11,8 @@
 mod queue;
 mod run;
 
-use compiler::target::{RecomputePolicy, KernelLimits, SplitReduction, Products, Schedule};
-use compiler::{Backend, DeviceBuffer, Error, Executable, Fence, Program, ReadFuture, Result, OpPlacement, Target};
+use compiler::target::{KernelLimits, Products, RecomputePolicy, Schedule, SplitReduction};
+use compiler::{Backend, DeviceBuffer, Error, Executable, Fence, OpPlacement, Program, ReadFuture, Result, Target};
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
 use queue::{Job, Memory, Queue, Work};
@@ -48,7 +48,15 @@ static TARGET: Target = Target {
     },
     keep: RecomputePolicy { costly: 12, cheap: 48, distant: 6 },
     // Small, so that small graphs go this way too.
-    partials: SplitReduction { least: 16, few: 3, each: 4, min_parallel_results: 0, blocks: 4, block: (2, 8), stages: 3 },
+    partials: SplitReduction {
+        least: 16,
+        few: 3,
+        each: 4,
+        min_parallel_results: 0,
+        blocks: 4,
+        block: (2, 8),
+        stages: 3,
+    },
     schedule: Schedule::Grid,
     products: Products { dtypes: &[DType::F32], prologues: None, epilogues: None },
 };

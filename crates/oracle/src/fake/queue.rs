@@ -2,7 +2,7 @@
 
 use super::{Fault, run};
 use crate::Rng;
-use compiler::{Error, Fence, Completion, Program, Result};
+use compiler::{Completion, Error, Fence, Program, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 

@@ -5,9 +5,11 @@ use super::Fault;
 use super::queue::{Memory, lock, memory};
 use crate::Rng;
 use compiler::loops::{Kernel, Mode, eval_range};
-use compiler::program::{BufferKind, MatmulOperand, KernelArg, Matmul, BufferSlice, Program, BufferRef, Step, TripCount};
+use compiler::program::{
+    BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step, TripCount,
+};
 use compiler::{Error, Result, Target};
-use ir::{GraphBuilder, Builder, DType, Literal, Op, Scalar, Type, interp};
+use ir::{Builder, DType, GraphBuilder, Literal, Op, Scalar, Type, interp};
 
 /// Refuses a program whose kernels are beyond what a target takes.
 pub(super) fn limits(program: &Program, target: &Target, scratch: usize) -> Result<()> {
@@ -111,7 +113,13 @@ impl Machine<'_> {
     fn step(&mut self, step: &Step) -> Result<()> {
         match step {
             Step::Kernel { kernel, args, parallel } => self.kernel(kernel, args, *parallel),
-            Step::Matmul { shape, a: MatmulOperand::Memory(a), b: MatmulOperand::Memory(b), c: Some(c), epilogue: None } => {
+            Step::Matmul {
+                shape,
+                a: MatmulOperand::Memory(a),
+                b: MatmulOperand::Memory(b),
+                c: Some(c),
+                epilogue: None,
+            } => {
                 self.product(shape, a, b, c);
                 Ok(())
             }

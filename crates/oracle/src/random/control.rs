@@ -133,7 +133,7 @@ fn custom(g: &mut Gen) -> Option<()> {
 
 /// The derived reverse rule with the interface of a composite's own: (inputs, outputs, cotangents) to cotangents.
 fn own_vjp(body: &ir::Graph, public: usize, floats: &[usize]) -> Option<ir::Graph> {
-    use ir::{GraphBuilder, Builder};
+    use ir::{Builder, GraphBuilder};
     let derived = transform::vjp(body, floats).ok()?;
     let mut b = Builder::new();
     let mut args: Vec<Value> = body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -168,7 +168,7 @@ fn cond(g: &mut Gen) -> Option<()> {
 
 /// A counting loop around a random body.
 fn while_loop(g: &mut Gen) -> Option<()> {
-    use ir::{Binary, GraphBuilder, Builder, Compare};
+    use ir::{Binary, Builder, Compare, GraphBuilder};
     let n = 1 + g.rng.below(2);
     let carries = some(g, n)?;
     let types: Vec<Type> = carries.iter().map(|&v| g.ty(v)).collect();

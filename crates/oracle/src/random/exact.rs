@@ -4,7 +4,7 @@
 use super::Sample;
 use crate::Rng;
 use ir::ops::Fma;
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Literal, Result, Scalar, Type, Unary, Value};
+use ir::{Binary, Builder, Compare, DType, GraphBuilder, Literal, Result, Scalar, Type, Unary, Value};
 
 const NUMBERS: [f64; 9] = [0.0, -0.0, 1.0, -1.0, 2.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5];
 

@@ -22,7 +22,7 @@ pub use whole::whole;
 
 use crate::{Fill, Rng};
 use ir::ops::ReduceKind;
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, Unary, Value, interp};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, interp};
 
 /// What kind of graph to make.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 
 use crate::{Fill, Rng};
 use ir::ops::{Call, CollectiveKind as Kind, Remat, Scan, ShardMap};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Mesh, MeshAxis, Spec, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, MeshAxis, Spec, Unary, Value};
 use std::collections::BTreeSet;
 
 /// A graph of one `shard_map` with inputs.

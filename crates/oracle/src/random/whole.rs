@@ -3,7 +3,7 @@
 
 use super::Sample;
 use crate::Rng;
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Literal, Result, Scalar, Type, Unary, Value};
+use ir::{Binary, Builder, Compare, DType, GraphBuilder, Literal, Result, Scalar, Type, Unary, Value};
 
 const NUMBERS: [i64; 12] = [0, 1, 2, -1, -2, 7, 127, 128, 254, 255, 65_535, i32::MAX as i64];
 const TYPES: [DType; 7] = [DType::I32, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I64];

@@ -5,7 +5,7 @@ use crate::Fill;
 use ir::attr::Attr;
 use ir::composites;
 use ir::composites::quantized::{Format, Packing};
-use ir::{GraphBuilder, DType, Scalar, Type};
+use ir::{DType, GraphBuilder, Scalar, Type};
 
 /// Parameters in the text form: `eps=1e-6 causal form=tanh window=2`.
 fn params(text: &str) -> Vec<(String, Attr)> {

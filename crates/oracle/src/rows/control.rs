@@ -3,7 +3,7 @@
 use super::{Table, parse_type};
 use crate::Fill;
 use ir::ops::{Call, Checkpoint, Composite, Cond, CustomLinear, Derivative, Name, Remat, RematPolicy, Scan, While};
-use ir::{Binary, GraphBuilder, Builder, Compare, DType, Graph, Unary, Value};
+use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Unary, Value};
 use std::sync::Arc;
 
 pub(super) fn rows(t: &mut Table) {

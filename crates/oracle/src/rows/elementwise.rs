@@ -3,7 +3,7 @@
 use super::{FLOATS, INTS, Table};
 use crate::Fill;
 use ir::ops::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
-use ir::{Binary, GraphBuilder, Compare, DType, Domain, Literal, Unary};
+use ir::{Binary, Compare, DType, Domain, GraphBuilder, Literal, Unary};
 
 pub(super) fn rows(t: &mut Table) {
     for &op in Unary::ALL.iter().filter(|&&op| op != Unary::Log10) {

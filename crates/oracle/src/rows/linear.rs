@@ -4,7 +4,7 @@ use super::{FLOATS, INTS, Table};
 use crate::Fill;
 use ir::ops::{Dot, Reduce, ReduceKind};
 use ir::types::Shape;
-use ir::{GraphBuilder, DType};
+use ir::{DType, GraphBuilder};
 
 pub(super) fn rows(t: &mut Table) {
     reductions(t);

@@ -15,7 +15,7 @@ mod view;
 mod windows;
 
 use crate::{Fill, Rng};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type, Value};
 
 /// A sample: a graph with inputs.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use ir::ops::{
     Cholesky, Dot, Eigh, Fft, FftKind, Lu, Name, Qr, RaggedDot, RaggedMode, Svd, Threefry2x32, TriangularSolve,
 };
 use ir::types::Shape;
-use ir::{GraphBuilder, Builder, DType, Literal, Value};
+use ir::{Builder, DType, GraphBuilder, Literal, Value};
 
 pub(super) fn rows(t: &mut Table) {
     fourier(t);

@@ -3,7 +3,7 @@
 use super::{Table, parse_type};
 use crate::Fill;
 use ir::ops::{Call, Collective, CollectiveKind as Kind, Cond, Remat, Scan, ShardMap};
-use ir::{GraphBuilder, Builder, DType, Graph, Mesh, MeshAxis, Spec, Unary, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Unary, Value};
 
 fn kinds(n: usize) -> Vec<(&'static str, Kind)> {
     vec![

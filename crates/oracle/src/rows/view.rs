@@ -4,7 +4,7 @@ use super::Table;
 use crate::Fill;
 use ir::ops::{Broadcast, Concat, Const, Flip, Iota, Pad, Permute, Reshape, Slice};
 use ir::types::Shape;
-use ir::{GraphBuilder, DType, Literal, Scalar};
+use ir::{DType, GraphBuilder, Literal, Scalar};
 
 fn shape(s: &[usize]) -> Shape {
     Shape::from_slice(s)

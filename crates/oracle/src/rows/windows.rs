@@ -4,7 +4,7 @@ use super::{FLOATS, INTS, Table};
 use crate::Fill;
 use ir::ops::{ArgReduce, Conv, Cumulative, ReduceKind, ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::types::Shape;
-use ir::{GraphBuilder, DType};
+use ir::{DType, GraphBuilder};
 
 pub(super) fn rows(t: &mut Table) {
     convolutions(t);

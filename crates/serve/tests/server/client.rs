@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Adapter, Architecture, LoraOptions, Model, Random, BatchOptions, Tokenizer};
+use models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, Random, Tokenizer};
 use serde_json::{Value as Json, json};
 use serve::{EngineOptions, Limits, Running, Served, Server};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -69,7 +69,11 @@ pub(crate) struct Choices {
 
 impl Default for Choices {
     fn default() -> Choices {
-        let limits = Limits { read_timeout: Duration::from_secs(2), shutdown_timeout: Duration::from_secs(10), ..Limits::default() };
+        let limits = Limits {
+            read_timeout: Duration::from_secs(2),
+            shutdown_timeout: Duration::from_secs(10),
+            ..Limits::default()
+        };
         Choices { rows: 4, queue: 64, context: 200, limits, adapter: false }
     }
 }
@@ -77,7 +81,8 @@ impl Default for Choices {
 pub(crate) fn start(folder: &Folder, choices: Choices) -> (Running, Client) {
     let mut dirs = vec![folder.0.join("tiny")];
     dirs.extend(choices.adapter.then(|| folder.0.join("tuned")));
-    let sizes = BatchOptions { rows: choices.rows, context: choices.context, prefill_chunk: 16, prefix_cache_bytes: 8 << 20 };
+    let sizes =
+        BatchOptions { rows: choices.rows, context: choices.context, prefill_chunk: 16, prefix_cache_bytes: 8 << 20 };
     let backend: Arc<dyn compiler::Backend> = Arc::new(Cpu::new(2));
     let options = EngineOptions { queue: choices.queue };
     let served =

@@ -38,7 +38,7 @@ impl<F> Checkpointed<F> {
         F: Function<A>,
         F::Out: Tree,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let types: Vec<Type> = args.leaves().iter().map(|t| t.ty().clone()).collect();
         let staged = match placeholders(&self.f, &args, &types) {
             Ok(s) => s,

@@ -1,6 +1,6 @@
 //! Functions with derivatives of their own.
 
-use super::stage::{Staged, call_error, fail_like};
+use super::trace::{Staged, call_error, fail_like};
 use super::{Function, placeholders};
 use crate::{Error, Result, Tensor, Tree, Type, trace};
 use ir::ops::{Composite, Derivative};
@@ -104,8 +104,8 @@ impl<F, B> CustomVjp<F, B> {
         F: Function<A, Out = (R, S)>,
         B: Function<(S, R), Out = A>,
     {
-        let _here = crate::write::here();
-        let at = crate::write::place();
+        let _here = crate::record::here();
+        let at = crate::record::place();
         let types = types_of(&args.leaves());
         let staged = match placeholders(&self.forward, &args, &types) {
             Ok(s) => s,
@@ -155,7 +155,11 @@ impl<F, B> CustomVjp<F, B> {
         let mut b = ir::Builder { graph: vjp, loc: at.clone() };
         let mut operands = ys[public..].to_vec();
         for t in &outs[..public] {
-            operands.push(if t.dtype.is_float() { b.graph.input(t.clone()) } else { ir::GraphBuilder::zeros(&mut b, t)? });
+            operands.push(if t.dtype.is_float() {
+                b.graph.input(t.clone())
+            } else {
+                ir::GraphBuilder::zeros(&mut b, t)?
+            });
         }
         operands.extend(&ins[staged.inputs.len()..]);
         let cts = rule.graph.inline(&mut b.graph, &operands)?;
@@ -183,8 +187,8 @@ impl<F, J> CustomJvp<F, J> {
         F: Function<A, Out = R>,
         J: Function<(A, A), Out = R>,
     {
-        let _here = crate::write::here();
-        let at = crate::write::place();
+        let _here = crate::record::here();
+        let at = crate::record::place();
         let types = types_of(&args.leaves());
         let staged = match placeholders(&self.f, &args, &types) {
             Ok(s) => s,

@@ -1,7 +1,7 @@
 //! Forward mode: `jvp` and `linearize`.
 
 use super::reverse::{at_point, check_types, float_leaves, zeros_like};
-use super::stage::Failed;
+use super::trace::Failed;
 use super::{Function, fail_like, recorded};
 use crate::{Error, Result, Tensor, Tree};
 use ir::{Graph, Loc};
@@ -21,8 +21,8 @@ pub fn jvp<A: Tree, F: Function<A>>(f: F, primals: A, tangents: A) -> (F::Out, F
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
-    let at = crate::write::place();
+    let _here = crate::record::here();
+    let at = crate::record::place();
     let floats = float_leaves(&primals);
     let both = |e: Failed<F::Out>| (e.result.map(|t| t.clone()), fail_like(&e.result, e.error));
     let (staged, wrt) = match recorded(&f, &primals, &floats) {
@@ -84,7 +84,7 @@ pub fn linearize<A: Tree, F: Function<A>>(f: F, args: A) -> (F::Out, LinearMap<A
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let floats = float_leaves(&args);
     let point = recorded(&f, &args, &floats).and_then(|(staged, wrt)| at_point(staged, &wrt));
     let (result, made) = match point {
@@ -102,8 +102,8 @@ impl<A: Tree, R: Tree> LinearMap<A, R> {
     /// The tangents of the results, given those of the arguments. Integers have zeros.
     #[track_caller]
     pub fn call(&self, tangents: A) -> R {
-        let _here = crate::write::here();
-        match self.try_call(&tangents, &crate::write::place()) {
+        let _here = crate::record::here();
+        match self.try_call(&tangents, &crate::record::place()) {
             Ok(r) => r,
             Err(e) => fail_like(&self.result, e),
         }

@@ -1,6 +1,6 @@
 //! `grad` and `value_and_grad`.
 
-use super::stage::{Failed, call_error};
+use super::trace::{Failed, call_error};
 use super::{All, Function, Select, fail_like, recorded};
 use crate::{Result, Tensor, Tree, Type};
 use ir::Loc;
@@ -95,7 +95,7 @@ fn both<A: Tree, S: Select<A>, F: Function<A>>(f: &F, select: &S, args: &A, op: 
 where
     F::Out: Tree,
 {
-    let at = crate::write::place();
+    let at = crate::record::place();
     let picked = select.pick(args);
     let wrt = select.positions(args);
     let bad = |e: Failed<F::Out>| (e.result, fail_like(&picked, e.error));
@@ -148,7 +148,7 @@ impl<F, S> Grad<F, S, NoAux> {
         F: Function<A, Out = Tensor>,
         S: Select<A>,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         both(&self.f, &self.select, &args, "grad").1
     }
 }
@@ -161,7 +161,7 @@ impl<F, S> Grad<F, S, WithAux> {
         F: Function<A, Out = (Tensor, X)>,
         S: Select<A>,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let ((_, aux), grad) = both(&self.f, &self.select, &args, "grad");
         (grad, aux)
     }
@@ -175,7 +175,7 @@ impl<F, S> ValueAndGrad<F, S, NoAux> {
         F: Function<A, Out = Tensor>,
         S: Select<A>,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         both(&self.f, &self.select, &args, "value_and_grad")
     }
 }
@@ -188,7 +188,7 @@ impl<F, S> ValueAndGrad<F, S, WithAux> {
         F: Function<A, Out = (Tensor, X)>,
         S: Select<A>,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         both(&self.f, &self.select, &args, "value_and_grad")
     }
 }

@@ -19,7 +19,7 @@ pub fn make_graph<A: Tree, F: Function<A>>(f: F, args: A) -> Result<Graph>
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let types: Vec<Type> = args.leaves().iter().map(|t| t.ty().clone()).collect();
     match placeholders(&f, &args, &types) {
         Ok(s) => Ok(s.graph),
@@ -41,6 +41,6 @@ pub fn eval_shape<A: Tree, F: Function<A>>(f: F, args: A) -> Result<Vec<Type>>
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     Ok(make_graph(f, args)?.output_types())
 }

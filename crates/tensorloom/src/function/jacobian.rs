@@ -4,7 +4,7 @@ use super::reverse::at_point;
 use super::{Function, fail_like, recorded};
 use crate::{Result, Tensor, Tree, engine_of};
 use ir::ops::{Iota, Reshape};
-use ir::{GraphBuilder, Compare, Type, Values};
+use ir::{Compare, GraphBuilder, Type, Values};
 
 /// A Jacobian by forward mode. Made by [`jacfwd`].
 pub struct JacFwd<F> {
@@ -69,7 +69,7 @@ fn basis(like: &Tensor, ty: &Type) -> Tensor {
         let one = b.cast(eq, dtype)?;
         Ok(Values::from_elem(b.one(Reshape { shape }.into(), &[one])?, 1))
     };
-    engine::compose::build(&crate::write::place(), 1, engine_of(like), &[], f).swap_remove(0)
+    engine::extension::build(&crate::record::place(), 1, engine_of(like), &[], f).swap_remove(0)
 }
 
 fn shape_of(parts: &[&[usize]]) -> Vec<isize> {
@@ -84,7 +84,7 @@ impl<F> JacFwd<F> {
         F: Function<Tensor>,
         F::Out: Tree,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let point = recorded(&self.f, &x, &[0]).and_then(|(s, wrt)| at_point(s, &wrt));
         let p = match point {
             Ok(p) => p,
@@ -124,7 +124,7 @@ impl<F> JacRev<F> {
         F: Function<Tensor>,
         F::Out: Tree,
     {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let point = recorded(&self.f, &x, &[0]).and_then(|(s, wrt)| at_point(s, &wrt));
         let p = match point {
             Ok(p) => p,

@@ -4,7 +4,7 @@ use super::{Function, Select, placeholders};
 use crate::{Engine, Error, Tensor, Tree, Type};
 use compiler::clock::Instant;
 use engine::Program;
-use engine::compose::Arguments;
+use engine::extension::Arguments;
 use engine::lru::Lru;
 use ir::ops::Call;
 use ir::{Graph, Op};
@@ -155,11 +155,11 @@ where
     /// Calls the function. It runs at once if its arguments are there, else when a result is read.
     #[track_caller]
     pub fn call(&self, args: A) -> F::Out {
-        let _here = crate::write::here();
-        let at = crate::write::place();
+        let _here = crate::record::here();
+        let at = crate::record::place();
         let mut hasher = FxHasher::default();
         args.structure(&mut hasher);
-        engine::compose::mode().hash(&mut hasher);
+        engine::extension::mode().hash(&mut hasher);
         let structure = hasher.finish();
         args.visit(&mut |t| t.ty().hash(&mut hasher));
         let hash = hasher.finish();
@@ -182,7 +182,7 @@ where
             }
         });
         inputs.extend(entry.captures.iter().cloned());
-        let outs = if engine::compose::is_tracing() {
+        let outs = if engine::extension::is_tracing() {
             let body = entry.graph.clone();
             let inputs: SmallVec<[&Tensor; 8]> = inputs.iter().collect();
             Tensor::apply(Call { body }, &inputs, entry.graph.outputs().len()).into()

@@ -23,7 +23,7 @@ mod jacobian;
 mod jit;
 mod reverse;
 mod select;
-mod stage;
+mod trace;
 mod vmap;
 
 pub use checkpoint::{Checkpointed, checkpoint};
@@ -35,7 +35,7 @@ pub use jacobian::{JacFwd, JacRev, hessian, jacfwd, jacrev};
 pub use jit::{Jit, JitStats, Signature, jit};
 pub use reverse::{Vjp, vjp};
 pub use select::{All, Arg, Select};
-pub(crate) use stage::{Staged, call_error, fail_like, inline, placeholders, recorded};
+pub(crate) use trace::{Staged, call_error, fail_like, inline, placeholders, recorded};
 pub use vmap::{Axes, Vmap, vmap};
 
 /// A function of a tree: a closure, or what a transform made of one.

@@ -1,6 +1,6 @@
 //! `vjp`: values now, cotangents pulled back later.
 
-use super::stage::{Failed, call_error};
+use super::trace::{Failed, call_error};
 use super::{Function, Staged, fail_like, recorded};
 use crate::{Error, Result, Tensor, Tree};
 use ir::{Graph, Loc};
@@ -80,7 +80,7 @@ pub fn vjp<A: Tree, F: Function<A>>(f: F, args: A) -> (F::Out, Vjp<A, F::Out>)
 where
     F::Out: Tree,
 {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let floats = float_leaves(&args);
     let n = args.leaves().len();
     let made = recorded(&f, &args, &floats).and_then(|(staged, wrt)| {
@@ -135,8 +135,8 @@ impl<A: Tree, R: Tree> Vjp<A, R> {
     /// The cotangents of the arguments, given those of the results. Integers have zeros.
     #[track_caller]
     pub fn call(&self, ct: R) -> A {
-        let _here = crate::write::here();
-        let at = crate::write::place();
+        let _here = crate::record::here();
+        let at = crate::record::place();
         match self.try_call(&ct, &at) {
             Ok(a) => a,
             Err(e) => fail_like(&self.args, e),

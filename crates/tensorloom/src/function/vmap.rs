@@ -1,6 +1,6 @@
 //! `vmap`: a function over a batch.
 
-use super::stage::call_error;
+use super::trace::call_error;
 use super::{Function, fail_like, placeholders};
 use crate::{Result, Tensor, Tree, Type};
 use ir::Loc;
@@ -106,8 +106,8 @@ impl<F> Vmap<F> {
         F: Function<A>,
         F::Out: Tree,
     {
-        let _here = crate::write::here();
-        let at = crate::write::place();
+        let _here = crate::record::here();
+        let at = crate::record::place();
         let (types, axes, size) = match self.batch(&args, &at) {
             Ok(b) => b,
             Err(e) => return fail_like(&self.f.apply(fail_like(&args, e.clone())), e),

@@ -1,7 +1,7 @@
 //! Branches.
 
 use crate::function::{Function, fail_like};
-use crate::{DType, Error, Result, Tensor, Tree, Type, trace, write};
+use crate::{DType, Error, Result, Tensor, Tree, Type, record, trace};
 use ir::Loc;
 use ir::ops::Cond;
 
@@ -17,8 +17,8 @@ use ir::ops::Cond;
 /// ```
 #[track_caller]
 pub fn cond<A: Tree, R: Tree>(pred: &Tensor, on_true: impl Fn(A) -> R, on_false: impl Fn(A) -> R, operands: A) -> R {
-    let _here = crate::write::here();
-    choose("cond", pred, &[&on_false, &on_true], &operands, &crate::write::place())
+    let _here = crate::record::here();
+    choose("cond", pred, &[&on_false, &on_true], &operands, &crate::record::place())
 }
 
 /// The branch that an integer names, moved inside the list.
@@ -33,7 +33,7 @@ pub fn cond<A: Tree, R: Tree>(pred: &Tensor, on_true: impl Fn(A) -> R, on_false:
 #[track_caller]
 pub fn switch<A: Tree, R: Tree, const N: usize>(index: &Tensor, branches: [&dyn Fn(A) -> R; N], operands: A) -> R {
     const { assert!(N > 0, "switch needs at least one branch") };
-    choose("switch", index, &branches, &operands, &crate::write::place())
+    choose("switch", index, &branches, &operands, &crate::record::place())
 }
 
 #[track_caller]
@@ -114,7 +114,7 @@ fn emit<A: Tree, R: Tree>(
     }
     let index = index.cast(DType::I32);
     let operands: Vec<&Tensor> = [&index].into_iter().chain(&args).chain(&captures).collect();
-    let mut outs = write::many(first.len(), &operands, |b, v| b.emit(Cond::new(graphs).into(), v));
+    let mut outs = record::many(first.len(), &operands, |b, v| b.emit(Cond::new(graphs).into(), v));
     outs.truncate(first.len());
     Ok(outs)
 }

@@ -1,6 +1,6 @@
 //! Reading and writing at computed places.
 
-use crate::{DType, Tensor, write};
+use crate::{DType, Tensor, record};
 use ir::ops::{Gather, GatherMode, Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::{GraphBuilder, Value};
 
@@ -32,9 +32,9 @@ fn from_end(b: &mut dyn GraphBuilder, x: Value, starts: &[Value]) -> ir::Result<
 /// ```
 #[track_caller]
 pub fn dynamic_slice(x: &Tensor, starts: &[&Tensor], sizes: &[usize]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let args: Vec<&Tensor> = [x].into_iter().chain(starts.iter().copied()).collect();
-    write::one(&args, |b, v| {
+    record::one(&args, |b, v| {
         let starts = from_end(b, v[0], &v[1..])?;
         b.dynamic_slice(v[0], &starts, sizes)
     })
@@ -43,9 +43,9 @@ pub fn dynamic_slice(x: &Tensor, starts: &[&Tensor], sizes: &[usize]) -> Tensor 
 /// `x` with the slice at start indices replaced.
 #[track_caller]
 pub fn dynamic_update_slice(x: &Tensor, update: &Tensor, starts: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let args: Vec<&Tensor> = [x, update].into_iter().chain(starts.iter().copied()).collect();
-    write::one(&args, |b, v| {
+    record::one(&args, |b, v| {
         let starts = from_end(b, v[0], &v[2..])?;
         b.dynamic_update_slice(v[0], v[1], &starts)
     })
@@ -54,7 +54,7 @@ pub fn dynamic_update_slice(x: &Tensor, update: &Tensor, starts: &[&Tensor]) -> 
 /// Start indices that are zero but along one axis.
 fn starts(b: &mut dyn GraphBuilder, op: &str, x: Value, start: Value, axis: isize) -> ir::Result<(Vec<Value>, usize)> {
     let ty = b.ty(x);
-    let axis = write::axis(op, &ty, axis)?;
+    let axis = record::axis(op, &ty, axis)?;
     let index = b.ty(start).dtype;
     let zero = b.scalar(index, 0.0)?;
     let all: Vec<Value> = (0..ty.rank()).map(|i| if i == axis { start } else { zero }).collect();
@@ -64,8 +64,8 @@ fn starts(b: &mut dyn GraphBuilder, op: &str, x: Value, start: Value, axis: isiz
 /// `size` elements along one axis from an index on, moved inside.
 #[track_caller]
 pub fn dynamic_slice_in_dim(x: &Tensor, start: &Tensor, size: usize, axis: isize) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x, start], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[x, start], |b, v| {
         let (starts, axis) = starts(b, "dynamic_slice", v[0], v[1], axis)?;
         let mut sizes = b.ty(v[0]).shape;
         sizes[axis] = size;
@@ -76,7 +76,7 @@ pub fn dynamic_slice_in_dim(x: &Tensor, start: &Tensor, size: usize, axis: isize
 /// The slice at an index along an axis, which disappears unless `keep`.
 #[track_caller]
 pub fn dynamic_index_in_dim(x: &Tensor, index: &Tensor, axis: isize, keep: bool) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let y = dynamic_slice_in_dim(x, index, 1, axis);
     if keep { y } else { y.squeeze(axis) }
 }
@@ -84,8 +84,8 @@ pub fn dynamic_index_in_dim(x: &Tensor, index: &Tensor, axis: isize, keep: bool)
 /// `x` with the elements along one axis from an index on replaced.
 #[track_caller]
 pub fn dynamic_update_slice_in_dim(x: &Tensor, update: &Tensor, start: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x, update, start], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[x, update, start], |b, v| {
         let (starts, _) = starts(b, "dynamic_update_slice", v[0], v[2], axis)?;
         b.dynamic_update_slice(v[0], v[1], &starts)
     })
@@ -94,7 +94,7 @@ pub fn dynamic_update_slice_in_dim(x: &Tensor, update: &Tensor, start: &Tensor, 
 /// `x` with the slice at an index along an axis replaced.
 #[track_caller]
 pub fn dynamic_update_index_in_dim(x: &Tensor, update: &Tensor, index: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let update = if update.rank() + 1 == x.rank() { update.unsqueeze(axis) } else { update.clone() };
     dynamic_update_slice_in_dim(x, &update, index, axis)
 }
@@ -102,14 +102,14 @@ pub fn dynamic_update_index_in_dim(x: &Tensor, update: &Tensor, index: &Tensor, 
 /// Reads a slice for every index vector; see [`Gather`].
 #[track_caller]
 pub fn gather(x: &Tensor, indices: &Tensor, op: Gather) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     Tensor::apply(op, &[x, indices], 1).swap_remove(0)
 }
 
 /// Combines slices into `x` at index vectors; see [`Scatter`].
 #[track_caller]
 pub fn scatter(x: &Tensor, indices: &Tensor, updates: &Tensor, op: Scatter) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     Tensor::apply(op, &[x, indices, updates], 1).swap_remove(0)
 }
 
@@ -117,13 +117,13 @@ pub fn scatter(x: &Tensor, indices: &Tensor, updates: &Tensor, op: Scatter) -> T
 fn vectors(b: &mut dyn GraphBuilder, op: &str, x: Value, index: &[Value]) -> ir::Result<(Value, usize)> {
     let ty = b.ty(x);
     let shapes: Vec<_> = index.iter().map(|&v| b.ty(v).shape).collect();
-    let Some(shape) = write::broadcast(&shapes.iter().map(|s| s.as_slice()).collect::<Vec<_>>()) else {
+    let Some(shape) = record::broadcast(&shapes.iter().map(|s| s.as_slice()).collect::<Vec<_>>()) else {
         let types: Vec<_> = index.iter().map(|&v| b.ty(v)).collect();
-        return Err(write::misfit(op, &types, "the indices don't broadcast"));
+        return Err(record::misfit(op, &types, "the indices don't broadcast"));
     };
     if index.len() > ty.rank() {
         let n = index.len();
-        return Err(write::misfit(op, &[ty], format!("{n} indices for fewer axes")));
+        return Err(record::misfit(op, &[ty], format!("{n} indices for fewer axes")));
     }
     let mut columns = Vec::new();
     for (axis, &i) in index.iter().enumerate() {
@@ -150,9 +150,9 @@ fn vectors(b: &mut dyn GraphBuilder, op: &str, x: Value, index: &[Value]) -> ir:
 /// ```
 #[track_caller]
 pub fn index_take(x: &Tensor, index: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let args: Vec<&Tensor> = [x].into_iter().chain(index.iter().copied()).collect();
-    write::one(&args, |b, v| {
+    record::one(&args, |b, v| {
         let ty = b.ty(v[0]);
         let (at, rank) = vectors(b, "index", v[0], &v[1..])?;
         let dims = SliceDims::leading(ty.rank(), index.len(), rank);
@@ -166,7 +166,7 @@ pub fn index_take(x: &Tensor, index: &[&Tensor]) -> Tensor {
 #[track_caller]
 fn update(kind: ScatterKind, x: &Tensor, index: &[&Tensor], values: &Tensor) -> Tensor {
     let args: Vec<&Tensor> = [x, values].into_iter().chain(index.iter().copied()).collect();
-    write::one(&args, |b, v| {
+    record::one(&args, |b, v| {
         let ty = b.ty(v[0]);
         let (at, rank) = vectors(b, kind.name(), v[0], &v[2..])?;
         let dims = SliceDims::leading(ty.rank(), index.len(), rank);
@@ -183,7 +183,7 @@ macro_rules! updates {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor, index: &[&Tensor], values: &Tensor) -> Tensor {
-            let _here = crate::write::here();
+            let _here = crate::record::here();
             update(ScatterKind::$kind, x, index, values)
         }
     )* };

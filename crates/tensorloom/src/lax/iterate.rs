@@ -2,7 +2,7 @@
 
 use super::scan::{Scan, ScanPath};
 use crate::{Error, Result, Tensor, trace};
-use engine::compose::Arguments;
+use engine::extension::Arguments;
 use ir::{DType, Loc};
 
 impl Scan {

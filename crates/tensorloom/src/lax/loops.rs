@@ -2,7 +2,7 @@
 
 use super::scan::{Scan, check_carries};
 use crate::function::{Function, fail_like};
-use crate::{DType, Error, Result, Tensor, Tree, Type, trace, write};
+use crate::{DType, Error, Result, Tensor, Tree, Type, record, trace};
 use ir::Loc;
 use ir::ops::While;
 
@@ -18,8 +18,8 @@ use ir::ops::While;
 /// ```
 #[track_caller]
 pub fn while_loop<C: Tree>(cond: impl Function<C, Out = Tensor>, body: impl Function<C, Out = C>, init: C) -> C {
-    let _here = crate::write::here();
-    let at = crate::write::place();
+    let _here = crate::record::here();
+    let at = crate::record::place();
     match looped(&cond, &body, &init, &at) {
         Ok(c) => c,
         Err(e) => fail_like(&init, e),
@@ -69,7 +69,7 @@ fn looped<C: Tree>(
     let op =
         While::new(test.captures.len(), step.captures.len(), consts_first(&test.graph)?, consts_first(&step.graph)?);
     let operands: Vec<&Tensor> = test.captures.iter().chain(&step.captures).chain(&carries).collect();
-    let outs = write::many(carries.len(), &operands, |b, v| b.emit(op.into(), v));
+    let outs = record::many(carries.len(), &operands, |b, v| b.emit(op.into(), v));
     Ok(of(&outs))
 }
 
@@ -84,7 +84,7 @@ fn looped<C: Tree>(
 /// ```
 #[track_caller]
 pub fn fori_loop<C: Tree>(lower: i32, upper: i32, body: impl Function<(Tensor, C), Out = C>, init: C) -> C {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = (i64::from(upper) - i64::from(lower)).max(0) as usize;
     let engine = init.leaves().iter().find_map(|t| t.engine().cloned());
     // The number is carried: all of them at once would be memory that grows with the loop.
@@ -108,6 +108,6 @@ pub fn fori_loop<C: Tree>(lower: i32, upper: i32, body: impl Function<(Tensor, C
 /// ```
 #[track_caller]
 pub fn map<X: Tree, Y: Tree>(f: impl Function<X, Out = Y>, xs: X) -> Y {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     Scan::new().run(|((), x): ((), X)| ((), f.apply(x)), (), xs).1
 }

@@ -1,7 +1,7 @@
 //! `scan`: a loop that carries values and stacks outputs.
 
 use crate::function::{Function, fail_like};
-use crate::{Error, Result, Tensor, Tree, Type, trace, write};
+use crate::{Error, Result, Tensor, Tree, Type, record, trace};
 use ir::ops::Scan as ScanOp;
 use ir::{DType, Loc};
 
@@ -68,7 +68,7 @@ pub struct Scan {
 /// ```
 #[track_caller]
 pub fn scan<C: Tree, X: Tree, Y: Tree>(f: impl Function<(C, X), Out = (C, Y)>, init: C, xs: X) -> (C, Y) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     Scan::new().run(f, init, xs)
 }
 
@@ -135,8 +135,8 @@ impl Scan {
     /// Runs the loop.
     #[track_caller]
     pub fn run<C: Tree, X: Tree, Y: Tree>(&self, f: impl Function<(C, X), Out = (C, Y)>, init: C, xs: X) -> (C, Y) {
-        let _here = crate::write::here();
-        let at = crate::write::place();
+        let _here = crate::record::here();
+        let at = crate::record::place();
         let types = self.types(&init, &xs, &at);
         let (length, types) = match types {
             Ok(t) => t,
@@ -188,7 +188,7 @@ impl Scan {
             };
             return Err(bad(format!("the path is {path:?} ({why}), which is not among {paths:?}")));
         }
-        if path != ScanPath::CompiledLoop && engine::compose::is_tracing() {
+        if path != ScanPath::CompiledLoop && engine::extension::is_tracing() {
             let text = "inside of a traced function a loop is part of the program: its path is CompiledLoop";
             return Err(bad(format!("{text}, not {path:?}; run it outside, or don't ask for a path")));
         }
@@ -253,7 +253,7 @@ impl Scan {
         });
         let count = self.count.as_ref().map(|c| c.cast(DType::I32));
         let operands: Vec<&Tensor> = (count.iter().chain(&body.captures).chain(carries).chain(&slices)).collect();
-        let mut outs = write::many(results, &operands, |b, v| b.emit(op.into(), v));
+        let mut outs = record::many(results, &operands, |b, v| b.emit(op.into(), v));
         if let Some(e) = outs.first().and_then(|t| t.error()) {
             return Err(e);
         }

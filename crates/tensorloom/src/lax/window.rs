@@ -1,6 +1,6 @@
 //! Contractions, convolutions and pooling with all their options.
 
-use crate::{Tensor, write};
+use crate::{Tensor, record};
 use ir::ops::{Conv, Dot, ReduceKind, Windows};
 use ir::{GraphBuilder, Shape, Value};
 
@@ -14,11 +14,11 @@ use ir::{GraphBuilder, Shape, Value};
 /// ```
 #[track_caller]
 pub fn dot_general(lhs: &Tensor, rhs: &Tensor, contract: (&[usize], &[usize]), batch: (&[usize], &[usize])) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[lhs, rhs], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[lhs, rhs], |b, v| {
         let (tx, ty) = (b.ty(v[0]), b.ty(v[1]));
         let Some(dtype) = tx.dtype.promote(ty.dtype) else {
-            return Err(write::misfit("dot_general", &[tx, ty], "the dtypes have no common one; cast one of them"));
+            return Err(record::misfit("dot_general", &[tx, ty], "the dtypes have no common one; cast one of them"));
         };
         let (x, y) = (b.cast(v[0], dtype)?, b.cast(v[1], dtype)?);
         let dot = Dot {
@@ -123,13 +123,13 @@ fn layout(spec: &str, ends: [char; 2], like: &str) -> Option<Vec<usize>> {
 /// ```
 #[track_caller]
 pub fn conv_general_dilated(lhs: &Tensor, rhs: &Tensor, options: &ConvOptions) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[lhs, rhs], |b, v| conv(b, v[0], v[1], options))
+    let _here = crate::record::here();
+    record::one(&[lhs, rhs], |b, v| conv(b, v[0], v[1], options))
 }
 
 fn conv(b: &mut dyn GraphBuilder, x: Value, k: Value, o: &ConvOptions) -> ir::Result<Value> {
     let (tx, tk) = (b.ty(x), b.ty(k));
-    let bad = |why: String| write::misfit("conv_general_dilated", &[tx.clone(), tk.clone()], why);
+    let bad = |why: String| record::misfit("conv_general_dilated", &[tx.clone(), tk.clone()], why);
     if tx.rank() != tk.rank() || tx.rank() < 2 {
         return Err(bad("input and kernel need equal ranks of 2 or more".into()));
     }
@@ -189,18 +189,18 @@ fn conv(b: &mut dyn GraphBuilder, x: Value, k: Value, o: &ConvOptions) -> ir::Re
 /// ```
 #[track_caller]
 pub fn reduce_window(x: &Tensor, kind: ReduceKind, window: &[usize], strides: &[usize], padding: Padding) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         let n = ty.rank();
         if window.len() != n || strides.len() != n {
             let why = format!("{} window sizes and {} strides for {n} axes", window.len(), strides.len());
-            return Err(write::misfit("reduce_window", &[ty], why));
+            return Err(record::misfit("reduce_window", &[ty], why));
         }
         let mut w = Windows { strides: Shape::from_slice(strides), ..Windows::plain(n) };
         padding
             .of(&ty.shape, window, &mut w)
-            .map_err(|why| write::misfit("reduce_window", std::slice::from_ref(&ty), why))?;
+            .map_err(|why| record::misfit("reduce_window", std::slice::from_ref(&ty), why))?;
         b.reduce_window(kind, v[0], window, w)
     })
 }

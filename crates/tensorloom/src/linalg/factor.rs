@@ -19,7 +19,7 @@ fn three(mut outs: Vec<Tensor>) -> (Tensor, Tensor, Tensor) {
 /// The matrix is made symmetric first, as JAX does it, so either triangle counts for a half.
 #[track_caller]
 pub fn cholesky(a: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("cholesky", a);
     if a.error().is_some() {
         return a;
@@ -31,35 +31,35 @@ pub fn cholesky(a: &Tensor) -> Tensor {
 /// `L` and `U` in one matrix, the pivots, and the permutation with `A[p] = L·U`.
 #[track_caller]
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     three(Tensor::apply(Lu, &[&matrix("lu", a)], 3))
 }
 
 /// `Q` with orthonormal columns and upper triangular `R`, so that `A = Q·R`; square `Q` if `full`.
 #[track_caller]
 pub fn qr(a: &Tensor, full: bool) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two(Tensor::apply(Qr { full }, &[&matrix("qr", a)], 2))
 }
 
 /// `U`, the singular values in descending order, and `Vᵀ`, with as many vectors as values: `A = U·diag(s)·Vᵀ`.
 #[track_caller]
 pub fn svd(a: &Tensor) -> (Tensor, Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     three(Tensor::apply(Svd { vectors: true }, &[&matrix("svd", a)], 3))
 }
 
 /// The singular values in descending order.
 #[track_caller]
 pub fn svdvals(a: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     Tensor::apply(Svd { vectors: false }, &[&matrix("svdvals", a)], 1).swap_remove(0)
 }
 
 /// Eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns.
 #[track_caller]
 pub fn eigh(a: &Tensor) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("eigh", a);
     if a.error().is_some() {
         return (a.clone(), a);
@@ -71,6 +71,6 @@ pub fn eigh(a: &Tensor) -> (Tensor, Tensor) {
 /// Eigenvalues of symmetric matrices in ascending order.
 #[track_caller]
 pub fn eigvalsh(a: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     eigh(a).0
 }

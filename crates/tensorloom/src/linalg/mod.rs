@@ -20,12 +20,12 @@ pub use solve::{
     det, inv, lstsq, matrix_power, multi_dot, pinv, slogdet, solve, tensorinv, tensorsolve, triangular_solve,
 };
 
-use crate::{Tensor, np, write};
+use crate::{Tensor, np, record};
 
 /// A matrix operand as floats, or an invalid tensor.
 #[track_caller]
 fn matrix(op: &'static str, a: &Tensor) -> Tensor {
-    np::need_rank(op, a, 2).unwrap_or_else(|| a.cast(write::float_of(a.dtype())))
+    np::need_rank(op, a, 2).unwrap_or_else(|| a.cast(record::float_of(a.dtype())))
 }
 
 /// As [`matrix`], for a square one.
@@ -33,7 +33,7 @@ fn matrix(op: &'static str, a: &Tensor) -> Tensor {
 fn square(op: &'static str, a: &Tensor) -> Tensor {
     let a = matrix(op, a);
     if a.error().is_none() && a.size(-1) != a.size(-2) {
-        return write::invalid(op, format!("{} is not square", a.ty()));
+        return record::invalid(op, format!("{} is not square", a.ty()));
     }
     a
 }

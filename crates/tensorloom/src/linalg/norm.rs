@@ -2,7 +2,7 @@
 
 use super::{matrix, svdvals};
 use crate::np::{self, ReduceAxes, axes};
-use crate::{DType, Tensor, write};
+use crate::{DType, Tensor, record};
 
 /// Which norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +47,7 @@ impl From<i32> for Norm {
 /// ```
 #[track_caller]
 pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (ord, axes) = (ord.into(), axes.into());
     if x.error().is_some() {
         return x.clone();
@@ -57,22 +57,22 @@ pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<ReduceAxes>) -> Te
         (Norm::Default, _) => vector_norm(x, ord, axes),
         (_, 1) => vector_norm(x, ord, axes),
         (_, 2) => norm_of_planes(x, ord, axes),
-        _ => write::invalid("norm", format!("a norm of {count} axes of {} is not defined", x.ty())),
+        _ => record::invalid("norm", format!("a norm of {count} axes of {} is not defined", x.ty())),
     }
 }
 
 /// A norm of the matrices whose rows and columns are counted by two axes, in this order.
 #[track_caller]
 fn norm_of_planes(x: &Tensor, ord: Norm, axes: ReduceAxes) -> Tensor {
-    let planes = match write::axes("norm", x.ty(), axes.axes.as_deref()) {
+    let planes = match record::axes("norm", x.ty(), axes.axes.as_deref()) {
         Ok(planes) => planes,
-        Err(e) => return Tensor::from_error(e.at(&write::place()).into()),
+        Err(e) => return Tensor::from_error(e.at(&record::place()).into()),
     };
     let &[row, column] = planes.as_slice() else {
-        return write::invalid("norm", format!("{} has no matrix along {:?}", x.ty(), axes.axes));
+        return record::invalid("norm", format!("{} has no matrix along {:?}", x.ty(), axes.axes));
     };
     if row == column {
-        return write::invalid("norm", format!("the axes of a matrix of {} are both {row}", x.ty()));
+        return record::invalid("norm", format!("the axes of a matrix of {} are both {row}", x.ty()));
     }
     let moved = np::moveaxis(x, &[row as isize, column as isize], &[-2, -1]);
     let y = matrix_norm(&moved, ord, false);
@@ -92,28 +92,28 @@ fn root(x: &Tensor, axes: ReduceAxes) -> Tensor {
 /// The p-norm along axes, as of one vector.
 #[track_caller]
 pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (ord, axes) = (ord.into(), axes.into());
-    let x = x.cast(write::float_of(x.dtype()));
+    let x = x.cast(record::float_of(x.dtype()));
     // Powers of an f16 may be larger than the largest f16.
-    write::rounded([&x], |[x]| match ord {
+    record::rounded([&x], |[x]| match ord {
         Norm::Default | Norm::Frobenius | Norm::P(2.0) => root(&x, axes),
         Norm::P(f64::INFINITY) => np::max(&x.abs(), axes),
         Norm::P(f64::NEG_INFINITY) => np::min(&x.abs(), axes),
         Norm::P(0.0) => np::sum(&np::not_equal(&x, 0.0).cast(x.dtype()), axes),
         Norm::P(1.0) => np::sum(&x.abs(), axes),
         Norm::P(p) => np::power(np::sum(&np::power(x.abs(), p), axes), 1.0 / p),
-        Norm::Nuclear => write::invalid("vector_norm", "the nuclear norm is of matrices"),
+        Norm::Nuclear => record::invalid("vector_norm", "the nuclear norm is of matrices"),
     })
 }
 
 /// A norm of the matrices in the last two axes, which stay with size 1 if `keep`.
 #[track_caller]
 pub fn matrix_norm(x: &Tensor, ord: impl Into<Norm>, keep: bool) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let ord = ord.into();
     let x = matrix("matrix_norm", x);
-    write::rounded([&x], |x| wide_matrix_norm(x, ord, keep))
+    record::rounded([&x], |x| wide_matrix_norm(x, ord, keep))
 }
 
 #[track_caller]
@@ -132,7 +132,7 @@ fn wide_matrix_norm([x]: [Tensor; 1], ord: Norm, keep: bool) -> Tensor {
         Norm::P(f64::NEG_INFINITY) => lines(-1, false),
         Norm::P(2.0) => np::max(&values(), axes(-2).keep()),
         Norm::P(-2.0) => np::min(&values(), axes(-2).keep()),
-        Norm::P(p) => return write::invalid("matrix_norm", format!("matrices have no norm of order {p}")),
+        Norm::P(p) => return record::invalid("matrix_norm", format!("matrices have no norm of order {p}")),
     };
     if keep { y } else { y.squeeze(-1).squeeze(-1) }
 }
@@ -140,7 +140,7 @@ fn wide_matrix_norm([x]: [Tensor; 1], ord: Norm, keep: bool) -> Tensor {
 /// How many singular values are above `rtol` times the largest.
 #[track_caller]
 pub fn matrix_rank(x: &Tensor, rtol: Option<f64>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let x = matrix("matrix_rank", x);
     if x.error().is_some() {
         return x;
@@ -154,7 +154,7 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<f64>) -> Tensor {
 /// The condition number for a norm; the default is the ratio of the extreme singular values.
 #[track_caller]
 pub fn cond(x: &Tensor, ord: impl Into<Norm>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let x = matrix("cond", x);
     match ord.into() {
         _ if x.error().is_some() => x,

@@ -2,7 +2,7 @@
 
 use super::{lu, matrix, square, svd};
 use crate::np::{self, axes};
-use crate::{DType, Tensor, custom_jvp, engine_of, write};
+use crate::{DType, Tensor, custom_jvp, engine_of, record};
 use ir::ops::TriangularSolve;
 
 /// Two operands with one dtype and the same leading axes, of which the last two stay.
@@ -10,12 +10,12 @@ use ir::ops::TriangularSolve;
 fn batches(op: &'static str, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
     let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
     let (la, lb) = (lead(a), lead(b));
-    let Some(batch) = write::broadcast(&[&la, &lb]) else {
-        let bad = write::invalid(op, format!("leading axes of {} and {} don't broadcast", a.ty(), b.ty()));
+    let Some(batch) = record::broadcast(&[&la, &lb]) else {
+        let bad = record::invalid(op, format!("leading axes of {} and {} don't broadcast", a.ty(), b.ty()));
         return (bad.clone(), bad);
     };
     let Some(d) = a.dtype().promote(b.dtype()) else {
-        let bad = write::invalid(op, format!("{} and {} have no common dtype", a.ty(), b.ty()));
+        let bad = record::invalid(op, format!("{} and {} have no common dtype", a.ty(), b.ty()));
         return (bad.clone(), bad);
     };
     let wide = |t: &Tensor| {
@@ -37,7 +37,7 @@ fn batches(op: &'static str, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
 /// ```
 #[track_caller]
 pub fn triangular_solve(a: &Tensor, b: &Tensor, left: bool, lower: bool, transpose: bool) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     triangular(a, b, TriangularSolve { left, lower, transpose, unit: false })
 }
 
@@ -54,7 +54,7 @@ fn triangular(a: &Tensor, b: &Tensor, op: TriangularSolve) -> Tensor {
 /// Solves `A·X = B`; a `B` of one axis is one vector.
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("solve", a);
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
@@ -67,7 +67,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
         return b;
     }
     if b.size(-2) != a.size(-1) {
-        return write::invalid("solve", format!("{} has other than {} rows", b.ty(), a.size(-1)));
+        return record::invalid("solve", format!("{} has other than {} rows", b.ty(), a.size(-1)));
     }
     let (a, b) = batches("solve", &a, &b);
     let (factors, _, permutation) = lu(&a);
@@ -86,7 +86,7 @@ fn substitute(factors: &Tensor, b: &Tensor) -> Tensor {
 /// The inverse of square matrices.
 #[track_caller]
 pub fn inv(a: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("inv", a);
     if a.error().is_some() {
         return a;
@@ -108,7 +108,7 @@ fn signed_diagonal(a: &Tensor) -> (Tensor, Tensor) {
 /// The determinant of square matrices.
 #[track_caller]
 pub fn det(a: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("det", a);
     if a.error().is_some() {
         return a;
@@ -142,7 +142,7 @@ fn determinant_slope(a: &Tensor, da: &Tensor) -> Tensor {
 /// The sign of the determinant and the logarithm of its size.
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("slogdet", a);
     if a.error().is_some() {
         return (a.clone(), a);
@@ -169,7 +169,7 @@ fn inverses(s: &Tensor, counts: &Tensor) -> Tensor {
 /// The pseudo-inverse; singular values up to `rcond` times the largest count as 0.
 #[track_caller]
 pub fn pinv(a: &Tensor, rcond: Option<f64>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = matrix("pinv", a);
     if a.error().is_some() {
         return a;
@@ -185,14 +185,14 @@ pub fn pinv(a: &Tensor, rcond: Option<f64>) -> Tensor {
 /// and the singular values.
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = matrix("lstsq", a);
     if let Some(e) = a.error().or_else(|| b.error()) {
         let bad = Tensor::from_error(e);
         return (bad.clone(), bad.clone(), bad.clone(), bad);
     }
     if a.rank() != 2 || b.rank() == 0 || b.rank() > 2 || b.size(0) != a.size(0) {
-        let bad = write::invalid("lstsq", format!("{} and {} are no equations", a.ty(), b.ty()));
+        let bad = record::invalid("lstsq", format!("{} and {} are no equations", a.ty(), b.ty()));
         return (bad.clone(), bad.clone(), bad.clone(), bad);
     }
     let flat = b.rank() == 1;
@@ -210,7 +210,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Ten
 /// A square matrix multiplied by itself; a negative power inverts it first.
 #[track_caller]
 pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let a = square("matrix_power", a);
     if a.error().is_some() {
         return a;
@@ -232,9 +232,9 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
 /// The product of several matrices in the order that costs least; the first and the last may be vectors.
 #[track_caller]
 pub fn multi_dot(xs: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (Some(first), Some(last)) = (xs.first(), xs.last()) else {
-        return write::invalid("multi_dot", "there is nothing to multiply");
+        return record::invalid("multi_dot", "there is nothing to multiply");
     };
     if let Some(e) = xs.iter().find_map(|x| x.error()) {
         return Tensor::from_error(e);
@@ -248,7 +248,7 @@ pub fn multi_dot(xs: &[&Tensor]) -> Tensor {
         || inner.iter().any(|x| x.rank() != 2)
     {
         let types: Vec<String> = xs.iter().map(|x| x.ty().to_string()).collect();
-        return write::invalid("multi_dot", format!("{} are no chain of two matrices or more", types.join(", ")));
+        return record::invalid("multi_dot", format!("{} are no chain of two matrices or more", types.join(", ")));
     }
     let mut sizes: Vec<f64> = vec![if first.rank() == 1 { 1.0 } else { first.size(0) as f64 }];
     sizes.extend(xs.iter().enumerate().map(|(i, x)| match (i + 1 == n, x.rank()) {
@@ -280,12 +280,12 @@ fn chain(xs: &[&Tensor], best: &[Vec<(f64, usize)>], i: usize, j: usize) -> Tens
 /// The inverse of a tensor whose first `ind` axes together are as large as the others.
 #[track_caller]
 pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if a.error().is_some() {
         return a.clone();
     }
     if ind == 0 || ind > a.rank() {
-        return write::invalid("tensorinv", format!("{} can't be cut at axis {ind}", a.ty()));
+        return record::invalid("tensorinv", format!("{} can't be cut at axis {ind}", a.ty()));
     }
     let (head, tail) = a.shape().split_at(ind);
     let (m, n): (usize, usize) = (head.iter().product(), tail.iter().product());
@@ -296,12 +296,12 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
 /// The `x` with `tensordot(a, x, x's axes) = b`.
 #[track_caller]
 pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
     if b.rank() > a.rank() {
-        return write::invalid("tensorsolve", format!("{} and {} are no equations", a.ty(), b.ty()));
+        return record::invalid("tensorsolve", format!("{} and {} are no equations", a.ty(), b.ty()));
     }
     let shape: Vec<isize> = a.shape()[b.rank()..].iter().map(|&n| n as isize).collect();
     solve(&a.reshape(&[b.numel() as isize, -1]), &np::ravel(b)).reshape(&shape)

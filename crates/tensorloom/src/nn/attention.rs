@@ -1,6 +1,6 @@
 //! Attention with the layout of `jax.nn`.
 
-use crate::{Tensor, write};
+use crate::{Tensor, record};
 use ir::composites::attention::{self, Attention as Options};
 
 /// Choices about attention.
@@ -29,7 +29,7 @@ pub struct Attention {
 /// ```
 #[track_caller]
 pub fn dot_product_attention(q: &Tensor, k: &Tensor, v: &Tensor, options: &Attention) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let mask = options.mask.as_ref();
     let given = [q, k, v].into_iter().chain(mask).chain(&options.bias);
     if let Some(e) = given.clone().find_map(|t| t.error()) {
@@ -37,7 +37,7 @@ pub fn dot_product_attention(q: &Tensor, k: &Tensor, v: &Tensor, options: &Atten
     }
     if [k, v].iter().any(|t| t.rank() != q.rank()) || !(3..=4).contains(&q.rank()) {
         let text = format!("{}, {}, {} are not all [B, T, N, H] or [T, N, H]", q.ty(), k.ty(), v.ty());
-        return write::invalid("dot_product_attention", text);
+        return record::invalid("dot_product_attention", text);
     }
     // One of the two goes in; a mask becomes −∞ where there is a bias too.
     let added = match (&options.bias, mask) {
@@ -54,7 +54,7 @@ pub fn dot_product_attention(q: &Tensor, k: &Tensor, v: &Tensor, options: &Atten
     let mut args = vec![&qh, &kh, &vh];
     args.extend(ordered.then_some(&start));
     args.extend(&added);
-    let y = write::one(&args, |b, v| {
+    let y = record::one(&args, |b, v| {
         let o = Options {
             causal: options.causal,
             window: options.window,

@@ -1,7 +1,7 @@
 //! Normalisation over a batch, with running statistics.
 
 use super::{Layer, Training};
-use crate::{DType, Tensor, engine, no_grad, write};
+use crate::{DType, Tensor, engine, no_grad, record};
 
 /// Mean 0 and variance 1 of each feature of `[N, C, ..]` over the batch and all places, then scaled and moved; outside of
 /// training by the statistics of batches seen so far. Parameters and buffers have PyTorch's names.
@@ -88,11 +88,11 @@ impl BatchNorm {
         }
         let features = self.weight.numel();
         if x.rank() < 2 || x.shape()[1] != features {
-            return Some(write::invalid("batch_norm", format!("{} is not [N, {features}, ..]", x.ty())));
+            return Some(record::invalid("batch_norm", format!("{} is not [N, {features}, ..]", x.ty())));
         }
         if self.training.is_on() && x.numel() / features.max(1) < 2 {
             let text = format!("{} has one value for each feature, whose variance is nothing to learn from", x.ty());
-            return Some(write::invalid("batch_norm", text));
+            return Some(record::invalid("batch_norm", text));
         }
         None
     }
@@ -100,7 +100,7 @@ impl BatchNorm {
     /// The result, and the layer with its statistics after this batch; itself where it isn't being trained.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> (Tensor, BatchNorm) {
-        let _here = write::here();
+        let _here = record::here();
         if let Some(bad) = self.misfit(x) {
             return (bad, self.clone());
         }
@@ -128,14 +128,14 @@ impl BatchNorm {
 impl Layer for BatchNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         let (y, next) = self.apply(x);
         if !self.training.is_on() || y.error().is_some() {
             return y;
         }
-        if engine::compose::is_pure() {
+        if engine::extension::is_pure() {
             let text = "a pure function can't change the running statistics; call `apply`, which gives the layer with new ones";
-            return write::invalid("batch_norm", text);
+            return record::invalid("batch_norm", text);
         }
         let changes = [
             (&self.running_mean, &next.running_mean),

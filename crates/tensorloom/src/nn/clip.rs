@@ -1,6 +1,6 @@
 //! Clipping the gradients of parameters, in place.
 
-use crate::{Tensor, no_grad, write};
+use crate::{Tensor, no_grad, record};
 
 /// The gradients that there are.
 fn gradients(params: &[Tensor]) -> Vec<Tensor> {
@@ -20,16 +20,16 @@ fn gradients(params: &[Tensor]) -> Vec<Tensor> {
 /// ```
 #[track_caller]
 pub fn clip_grad_norm_(params: &[Tensor], max_norm: f64) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     clip_grad_norm_by_(params, max_norm, 2.0)
 }
 
 /// [`clip_grad_norm_`] by another norm: the p-th root of a sum of p-th powers, or the largest size if `p` is infinite.
 #[track_caller]
 pub fn clip_grad_norm_by_(params: &[Tensor], max_norm: f64, p: f64) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     if !(p > 0.0 && max_norm >= 0.0) {
-        return write::invalid("clip_grad_norm_", format!("norm {p} with a limit of {max_norm}: both are positive"));
+        return record::invalid("clip_grad_norm_", format!("norm {p} with a limit of {max_norm}: both are positive"));
     }
     no_grad(|| {
         let grads = gradients(params);
@@ -54,6 +54,6 @@ pub fn clip_grad_norm_by_(params: &[Tensor], max_norm: f64, p: f64) -> Tensor {
 /// Moves every element of every gradient into `-limit..=limit`.
 #[track_caller]
 pub fn clip_grad_value_(params: &[Tensor], limit: f64) {
-    let _here = write::here();
+    let _here = record::here();
     no_grad(|| gradients(params).iter().for_each(|g| drop(g.clamp_(-limit, limit))));
 }

@@ -1,6 +1,6 @@
 //! Cross entropy with all of PyTorch's choices.
 
-use crate::{DType, Tensor, np, write};
+use crate::{DType, Tensor, np, record};
 use ir::composites::loss;
 
 /// What becomes of the losses of rows.
@@ -46,7 +46,7 @@ pub struct CrossEntropy {
 /// ```
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, options: CrossEntropy) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     if let Some(e) = [logits, labels].into_iter().chain(&options.weight).find_map(|t| t.error()) {
         return Tensor::from_error(e);
     }
@@ -54,7 +54,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, options: CrossEntropy) ->
     if let Some(w) = &options.weight
         && w.shape() != [classes]
     {
-        return write::invalid("cross_entropy", format!("the weights are {}, not [{classes}]", w.ty()));
+        return record::invalid("cross_entropy", format!("the weights are {}, not [{classes}]", w.ty()));
     }
     if labels.dtype().is_float() {
         return probabilities(logits, labels, &options);
@@ -75,7 +75,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, options: CrossEntropy) ->
 fn plain(logits: &Tensor, labels: &Tensor, o: &CrossEntropy) -> Tensor {
     let (ignore_index, label_smoothing, z_loss) = (o.ignore_index, o.label_smoothing, o.z_loss);
     let options = loss::CrossEntropy { ignore_index, label_smoothing, z_loss };
-    write::one(&[logits, labels], |b, v| {
+    record::one(&[logits, labels], |b, v| {
         let types = [b.ty(v[0]), b.ty(v[1])];
         let numbers = [ignore_index.map_or(f64::NAN, |i| i as f64), label_smoothing, z_loss];
         let make = || loss::cross_entropy(&types[0], &types[1], options);
@@ -132,10 +132,10 @@ fn weighted(logits: &Tensor, labels: &Tensor, weight: &Tensor, o: &CrossEntropy)
 fn probabilities(logits: &Tensor, target: &Tensor, o: &CrossEntropy) -> Tensor {
     if target.shape() != logits.shape() {
         let text = format!("{} are neither labels nor probabilities for {}", target.ty(), logits.ty());
-        return write::invalid("cross_entropy", text);
+        return record::invalid("cross_entropy", text);
     }
     if o.ignore_index.is_some() {
-        return write::invalid(
+        return record::invalid(
             "cross_entropy",
             "an ignored label has no meaning for probabilities; mask the rows instead",
         );
@@ -166,6 +166,6 @@ fn wide(x: &Tensor) -> Tensor {
 /// Minus the log-probability (`[.., V]`) of each label (`[..]`).
 #[track_caller]
 pub fn nll_loss(log_probs: &Tensor, labels: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     -np::mean(&log_probs.gather(-1, &labels.unsqueeze(-1)), ())
 }

@@ -1,7 +1,7 @@
 //! Layers as functions of their parameters.
 
 use super::Module;
-use crate::{DType, Result, Tensor, Tree, random, write};
+use crate::{DType, Result, Tensor, Tree, random, record};
 use std::collections::BTreeMap;
 
 /// A module with other tensors in place of its own, by name; what is not named stays.
@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 /// ```
 #[track_caller]
 pub fn functional_call<M: Module + Tree>(module: &M, tensors: &BTreeMap<String, Tensor>) -> Result<M> {
-    let _here = write::here();
-    let fail = |reason: String| write::error("functional_call", reason);
+    let _here = record::here();
+    let fail = |reason: String| record::error("functional_call", reason);
     let own = module.named_tensors();
     for (name, new) in tensors {
         new.check()?;
@@ -55,9 +55,9 @@ pub fn functional_call<M: Module + Tree>(module: &M, tensors: &BTreeMap<String, 
 /// ```
 #[track_caller]
 pub fn dropout(x: &Tensor, rate: f64, key: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     if !(0.0..1.0).contains(&rate) {
-        return write::invalid("dropout", format!("a rate of {rate} is not from 0 to below 1"));
+        return record::invalid("dropout", format!("a rate of {rate} is not from 0 to below 1"));
     }
     let keep = random::bernoulli(key, x.shape(), 1.0 - rate);
     x.dropout_mask(&keep.cast(DType::Bool), rate)

@@ -1,7 +1,7 @@
 //! Layers with parameters of their own, by PyTorch's names, shapes and first values.
 
 use super::{Attention, Layer, Module, Training, Visit, dot_product_attention};
-use crate::{Tensor, engine, write};
+use crate::{Tensor, engine, record};
 use ir::composites::norm;
 
 /// A parameter with elements between `-bound` and `bound`.
@@ -46,7 +46,7 @@ impl Linear {
 impl Layer for Linear {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         let y = x.matmul(&self.weight.t());
         match &self.bias {
             Some(Bias(b)) => y + b,
@@ -73,7 +73,7 @@ impl Layer for Embedding {
     /// The rows for integer ids.
     #[track_caller]
     fn forward(&self, ids: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         self.weight.embedding(ids)
     }
 }
@@ -100,7 +100,7 @@ impl LayerNorm {
 impl Layer for LayerNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         x.layernorm(&self.weight, &self.bias, self.eps)
     }
 }
@@ -124,7 +124,7 @@ impl RmsNorm {
 impl Layer for RmsNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         x.rmsnorm(&self.weight, self.eps)
     }
 }
@@ -153,12 +153,12 @@ impl GroupNorm {
 impl Layer for GroupNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
-        write::one(&[x, &self.weight, &self.bias], |b, v| {
+        let _here = record::here();
+        record::one(&[x, &self.weight, &self.bias], |b, v| {
             let ty = b.ty(v[0]);
             if ty.rank() < 2 || self.groups == 0 || ty.shape[1] % self.groups != 0 {
                 let why = format!("needs [N, C, ..] with C a multiple of the {} groups", self.groups);
-                return Err(write::misfit("group_norm", &[ty], why));
+                return Err(record::misfit("group_norm", &[ty], why));
             }
             let rows: usize = ty.shape[0] * self.groups;
             let x = b.reshape(v[0], &[rows, ty.numel().checked_div(rows).unwrap_or(0)])?;
@@ -224,7 +224,7 @@ macro_rules! convolutions {
         impl Layer for $name {
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
                 super::$f(x, &self.weight, self.bias.as_ref().map(|b| &b.0), self.sliding)
             }
         }
@@ -255,7 +255,7 @@ impl Dropout {
 impl Layer for Dropout {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         if self.rate > 0.0 && self.training.is_on() { x.dropout(self.rate) } else { x.clone() }
     }
 }
@@ -290,11 +290,11 @@ impl MultiheadAttention {
     /// Queries `[B, T, width]` over keys and values `[B, S, width]`; with `causal` a query sees keys up to its own place.
     #[track_caller]
     pub fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         let width = self.in_proj_weight.size(-1);
         if self.heads == 0 || width % self.heads != 0 || query.rank() != 3 {
             let text = format!("{} is not [B, T, {width}], or {} heads don't divide the width", query.ty(), self.heads);
-            return query.error().map_or_else(|| write::invalid("attention", text), Tensor::from_error);
+            return query.error().map_or_else(|| record::invalid("attention", text), Tensor::from_error);
         }
         let head = (width / self.heads) as isize;
         let part = |x: &Tensor, i: usize| {
@@ -314,7 +314,7 @@ impl Layer for MultiheadAttention {
     /// Self-attention without a mask.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         self.attend(x, x, x, false)
     }
 }
@@ -328,7 +328,7 @@ macro_rules! activations {
         impl Layer for $name {
             #[track_caller]
             fn forward(&self, $x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
                 $y
             }
         }

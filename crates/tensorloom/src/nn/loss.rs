@@ -1,26 +1,26 @@
 //! Losses by PyTorch's names. All are means unless they say otherwise.
 
-use crate::write::{self, rounded};
+use crate::record::{self, rounded};
 use crate::{Tensor, np};
 
 /// The mean of squared differences.
 #[track_caller]
 pub fn mse_loss(x: &Tensor, target: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     x.mse_loss(target)
 }
 
 /// The mean of absolute differences.
 #[track_caller]
 pub fn l1_loss(x: &Tensor, target: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     rounded([x, target], |[x, target]| (x - target).abs().mean())
 }
 
 /// Half the square of differences within `beta` (over `beta`), absolute differences less `beta/2` beyond.
 #[track_caller]
 pub fn smooth_l1_loss(x: &Tensor, target: &Tensor, beta: f64) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     rounded([x, target], |[x, target]| smooth_l1(&x, &target, beta))
 }
 
@@ -37,14 +37,14 @@ fn smooth_l1(x: &Tensor, target: &Tensor, beta: f64) -> Tensor {
 /// `delta` times [`smooth_l1_loss`].
 #[track_caller]
 pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f64) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     rounded([x, target], |[x, target]| smooth_l1(&x, &target, delta) * delta)
 }
 
 /// Binary cross entropy of logits, without overflow.
 #[track_caller]
 pub fn binary_cross_entropy_with_logits(x: &Tensor, target: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     // Each half keeps its small digits, and neither has a corner at 0.
     rounded([x, target], |[x, target]| (super::softplus(&-&x) * &target + super::softplus(&x) * (1.0 - &target)).mean())
 }
@@ -52,7 +52,7 @@ pub fn binary_cross_entropy_with_logits(x: &Tensor, target: &Tensor) -> Tensor {
 /// Binary cross entropy of probabilities; logarithms are at least −100, as in PyTorch.
 #[track_caller]
 pub fn binary_cross_entropy(p: &Tensor, target: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     let low = |t: Tensor| np::maximum(&t, -100.0);
     rounded([p, target], |[p, target]| -(&target * low(p.log()) + (1.0 - &target) * low((-p).log1p())).mean())
 }
@@ -60,7 +60,7 @@ pub fn binary_cross_entropy(p: &Tensor, target: &Tensor) -> Tensor {
 /// The mean of `target·(log target − x)` for log-probabilities `x`; where the target is 0 it counts as 0.
 #[track_caller]
 pub fn kl_div(x: &Tensor, target: &Tensor) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     rounded([x, target], |[x, target]| {
         let some = np::not_equal(&target, 0.0);
         let safe = np::where_(&some, &target, 1.0);
@@ -71,7 +71,7 @@ pub fn kl_div(x: &Tensor, target: &Tensor) -> Tensor {
 /// The cosine of the angle between rows along an axis; lengths are at least `eps`.
 #[track_caller]
 pub fn cosine_similarity(x: &Tensor, y: &Tensor, axis: isize, eps: f64) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     let norm = |t: &Tensor| np::maximum(&t.square().sum_axes(&[axis], false).sqrt(), eps);
     rounded([x, y], |[x, y]| (&x * &y).sum_axes(&[axis], false) / (norm(&x) * norm(&y)))
 }

@@ -1,6 +1,6 @@
 //! Modules: structs of parameters, with names.
 
-use crate::{Error, Literal, Result, Tensor, Tree, no_grad, write};
+use crate::{Error, Literal, Result, Tensor, Tree, no_grad, record};
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::path::Path;
@@ -67,9 +67,9 @@ pub trait Module {
     /// types differ.
     #[track_caller]
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
-        let _here = write::here();
+        let _here = record::here();
         let own = self.named_tensors();
-        let fail = |reason: String| Err(crate::write::error("load_state_dict", reason));
+        let fail = |reason: String| Err(crate::record::error("load_state_dict", reason));
         let mut known = BTreeMap::new();
         for (name, t) in &own {
             match state.get(name) {
@@ -95,7 +95,7 @@ pub trait Module {
     where
         Self: Sized,
     {
-        let _here = write::here();
+        let _here = record::here();
         crate::save(path, &self.state_dict()?)
     }
 
@@ -105,7 +105,7 @@ pub trait Module {
     where
         Self: Sized,
     {
-        let _here = write::here();
+        let _here = record::here();
         self.load_state_dict(&crate::load(path)?)
     }
 
@@ -363,7 +363,7 @@ fn next(x: Tensor, layer: &dyn Layer) -> Tensor {
 impl Layer for Sequential {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         self.layers.iter().fold(x.clone(), |x, layer| next(x, &**layer))
     }
 }
@@ -379,7 +379,7 @@ macro_rules! tuples {
         impl<$($name: Layer + Tree + 'static),*> Layer for ($($name,)*) {
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
-                let _here = write::here();
+                let _here = record::here();
                 let x = x.clone();
                 $(let x = next(x, &self.$i);)*
                 x

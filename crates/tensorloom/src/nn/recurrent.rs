@@ -3,7 +3,7 @@
 use super::layer::uniform;
 use super::{Layer, Module, Visit};
 use crate::lax::Scan;
-use crate::{Tensor, engine_of, np, write};
+use crate::{Tensor, engine_of, np, record};
 
 /// How a recurrent layer is built.
 #[derive(Clone, Copy, Debug, derive::Tree)]
@@ -101,14 +101,14 @@ fn run<const S: usize>(
         return fail(Tensor::from_error(e));
     }
     let Some(first) = all.first() else {
-        return fail(write::invalid(op, "it has no layers"));
+        return fail(record::invalid(op, "it has no layers"));
     };
     let (inputs, hidden) = (first.weight_ih.size(-1), first.weight_hh.size(-1));
     let single = x.rank() == 2;
     if !(2..=3).contains(&x.rank()) || x.size(-1) != inputs {
         let text =
             format!("{} is not [T, N, {inputs}] (or [N, T, {inputs}] with batch_first, or [T, {inputs}])", x.ty());
-        return fail(write::invalid(op, text));
+        return fail(record::invalid(op, text));
     }
     // Time in front, then the batch.
     let mut x = match (single, r.batch_first) {
@@ -124,7 +124,7 @@ fn run<const S: usize>(
     };
     if let Some(bad) = states.iter().find(|s| s.error().is_some() || s.shape() != wanted) {
         let text = format!("a state is {}, not {wanted:?}", bad.ty());
-        return fail(bad.error().map_or_else(|| write::invalid(op, text), Tensor::from_error));
+        return fail(bad.error().map_or_else(|| record::invalid(op, text), Tensor::from_error));
     }
     let sides = 1 + usize::from(r.bidirectional);
     let mut last: [Vec<Tensor>; S] = std::array::from_fn(|_| Vec::new());
@@ -187,7 +187,7 @@ impl Lstm {
     /// The outputs of the last layer for all times, and the last states `(h, c)`; they begin with zeros unless given.
     #[track_caller]
     pub fn run(&self, x: &Tensor, state: Option<(Tensor, Tensor)>) -> (Tensor, (Tensor, Tensor)) {
-        let _here = write::here();
+        let _here = record::here();
         let state = state.map(|(h, c)| [h, c]);
         let (y, [h, c]) = run("lstm", &self.gates, &self.recurrence, x, state, |g, [h, c], x| {
             let [i, f, n, o] = parts(&(x + g.state(&h)));
@@ -229,7 +229,7 @@ impl Gru {
     /// The outputs of the last layer for all times, and the last states; they begin with zeros unless given.
     #[track_caller]
     pub fn run(&self, x: &Tensor, state: Option<Tensor>) -> (Tensor, Tensor) {
-        let _here = write::here();
+        let _here = record::here();
         let (y, [h]) = run("gru", &self.gates, &self.recurrence, x, state.map(|h| [h]), |g, [h], x| {
             let [xr, xz, xn] = parts(&x);
             let [hr, hz, hn] = parts(&g.state(&h));
@@ -253,7 +253,7 @@ macro_rules! layers {
             /// The outputs for all times.
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
-                let _here = write::here();
+                let _here = record::here();
                 self.run(x, None).0
             }
         }

@@ -1,7 +1,7 @@
 //! Softmax and its relatives.
 
 use crate::np::{self, ReduceAxes};
-use crate::write::{self, float_of};
+use crate::record::{self, float_of};
 use crate::{DType, Tensor};
 use ir::composites::softmax as composite;
 use ir::ops::{Composite, ReduceKind};
@@ -10,9 +10,9 @@ use ir::{Type, Unary};
 /// A composite over the last axis, along any axis.
 #[track_caller]
 fn rows(op: &'static str, x: &Tensor, axis: isize, make: impl FnOnce(&Type) -> ir::Result<Composite>) -> Tensor {
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
-        let axis = write::axis(op, &ty, axis)?;
+        let axis = record::axis(op, &ty, axis)?;
         let x = b.cast(v[0], float_of(ty.dtype))?;
         let last = ty.rank() - 1;
         let x = b.move_axis(x, axis, last)?;
@@ -25,21 +25,21 @@ fn rows(op: &'static str, x: &Tensor, axis: isize, make: impl FnOnce(&Type) -> i
 /// `eˣ/Σeˣ` along an axis.
 #[track_caller]
 pub fn softmax(x: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     rows("softmax", x, axis, composite::softmax)
 }
 
 /// The logarithm of [`softmax`].
 #[track_caller]
 pub fn log_softmax(x: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     rows("log_softmax", x, axis, composite::log_softmax)
 }
 
 /// `log Σ eˣ` without overflow.
 #[track_caller]
 pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     np::over("logsumexp", x, axes.into(), |b, x, axes| {
         let ty = b.ty(x);
         let dtype = float_of(ty.dtype);
@@ -63,21 +63,21 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// `log` of the mean of `eˣ`.
 #[track_caller]
 pub fn logmeanexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into();
     let count =
         np::resolve(&axes, "logmeanexp", x.ty()).map_or(1, |(axes, _)| axes.iter().map(|&a| x.shape()[a]).product());
     let x = x.cast(float_of(x.dtype()));
-    write::rounded([&x], |[x]| logsumexp(&x, axes) - (count as f64).ln())
+    record::rounded([&x], |[x]| logsumexp(&x, axes) - (count as f64).ln())
 }
 
 /// Mean 0 and variance 1 along axes.
 #[track_caller]
 pub fn standardize(x: &Tensor, axes: impl Into<ReduceAxes>, eps: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().keep();
     let x = x.cast(float_of(x.dtype()));
-    write::rounded([&x], |[x]| {
+    record::rounded([&x], |[x]| {
         let d = &x - np::mean(&x, axes.clone());
         let v = np::mean(&d.square(), axes);
         d * (v + eps).rsqrt()
@@ -95,7 +95,7 @@ pub fn standardize(x: &Tensor, axes: impl Into<ReduceAxes>, eps: f64) -> Tensor 
 /// ```
 #[track_caller]
 pub fn one_hot(x: &Tensor, n: usize, axis: isize, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let hot = x.unsqueeze(-1).eq(&crate::engine_of(x).arange(DType::I64, n)).cast(dtype);
     np::moveaxis(&hot, &[-1], &[axis])
 }

@@ -1,9 +1,9 @@
 //! Functions of two numbers.
 
-use crate::write::{self, align, float_of};
+use crate::record::{self, align, float_of};
 use crate::{DType, Number, Operand, Tensor};
 use ir::ops::{Clamp, StopGradient};
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
 /// Two operands as tensors; a number takes the dtype of the other.
 #[track_caller]
@@ -27,7 +27,7 @@ fn two(
     f: impl FnOnce(&mut dyn GraphBuilder, Value, Value) -> ir::Result<Value>,
 ) -> Tensor {
     let (x, y) = pair(x.into(), y.into());
-    write::one(&[&x, &y], |b, v| {
+    record::one(&[&x, &y], |b, v| {
         let (mut x, mut y) = align(b, op, v[0], v[1])?;
         if float {
             let d = float_of(b.ty(x).dtype);
@@ -69,7 +69,7 @@ macro_rules! binaries {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-            let _here = crate::write::here();
+            let _here = crate::record::here();
             let float = matches!($bools, Bools::Floats);
             two(stringify!($name), x, y, float, |b, x, y| record(b, Binary::$op, &$bools, x, y))
         }
@@ -127,7 +127,7 @@ macro_rules! compares {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-            let _here = crate::write::here();
+            let _here = crate::record::here();
             two(stringify!($name), x, y, false, |b, x, y| b.compare(Compare::$op, x, y))
         }
     )* };
@@ -151,7 +151,7 @@ compares! {
 /// The quotient rounded down, and the remainder with the sign of `y`.
 #[track_caller]
 pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = pair(x.into(), y.into());
     (floor_divide(&x, &y), remainder(&x, &y))
 }
@@ -159,7 +159,7 @@ pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) 
 /// `x / y` rounded down.
 #[track_caller]
 pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("floor_divide", x, y, false, |b, x, y| {
         let (x, y) = (counting(b, x)?, counting(b, y)?);
         let d = b.ty(x).dtype;
@@ -231,14 +231,14 @@ fn modulo(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> {
 /// The remainder with the sign of `y`.
 #[track_caller]
 pub fn remainder(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("remainder", x, y, false, modulo)
 }
 
 /// `√(x² + y²)` without overflow.
 #[track_caller]
 pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("hypot", x, y, true, |b, x, y| {
         let d = b.ty(x).dtype;
         let wide = if d.bits() < 32 { DType::F32 } else { d };
@@ -316,28 +316,28 @@ fn log_sum(b: &mut dyn GraphBuilder, x: Value, y: Value, power: Unary, ln: f64) 
 /// `log(eˣ + eʸ)` without overflow.
 #[track_caller]
 pub fn logaddexp(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("logaddexp", x, y, true, |b, x, y| log_sum(b, x, y, Unary::Exp, 1.0))
 }
 
 /// `log₂(2ˣ + 2ʸ)` without overflow.
 #[track_caller]
 pub fn logaddexp2(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("logaddexp2", x, y, true, |b, x, y| log_sum(b, x, y, Unary::Exp2, std::f64::consts::LN_2))
 }
 
 /// The larger of the numbers; NaN only if both are.
 #[track_caller]
 pub fn fmax(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("fmax", x, y, false, |b, x, y| prefer(b, x, y, Compare::Gt))
 }
 
 /// The smaller of the numbers; NaN only if both are.
 #[track_caller]
 pub fn fmin(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("fmin", x, y, false, |b, x, y| prefer(b, x, y, Compare::Lt))
 }
 
@@ -350,7 +350,7 @@ fn prefer(b: &mut dyn GraphBuilder, x: Value, y: Value, by: Compare) -> ir::Resu
 /// The size of `x` with the sign of `y`.
 #[track_caller]
 pub fn copysign(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("copysign", x, y, true, |b, x, y| {
         let minus = sign_bit(b, y)?;
         let own = sign_bit(b, x)?;
@@ -376,8 +376,8 @@ pub(super) fn sign_bit(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> 
 /// Whether the sign is minus, of −0 and NaN too.
 #[track_caller]
 pub fn signbit(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[x], |b, v| {
         if b.ty(v[0]).dtype.is_float() {
             return sign_bit(b, v[0]);
         }
@@ -389,7 +389,7 @@ pub fn signbit(x: &Tensor) -> Tensor {
 /// 0 below 0, `at_zero` at 0, 1 above.
 #[track_caller]
 pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     two("heaviside", x, at_zero, true, |b, x, h| {
         let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
         let (low, at) = (b.compare(Compare::Lt, x, zero)?, b.compare(Compare::Eq, x, zero)?);
@@ -403,7 +403,7 @@ pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
 /// `x · 2ⁿ`.
 #[track_caller]
 pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let d = float_of(x.dtype());
     let wide = if d.bits() < 32 { DType::F32 } else { d };
     // The largest power, the smallest, and the smallest whose product with a number of full precision is exact.
@@ -424,7 +424,7 @@ pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
 /// Moves every element into `low..=high`; either bound may be missing.
 #[track_caller]
 pub fn clip(x: &Tensor, low: Option<Operand>, high: Option<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     // Bounds that the dtype has no place for are compared in a dtype that has.
     let fits = |n: &Number| match (x.error(), n) {
         (Some(_), _) => true,
@@ -432,10 +432,11 @@ pub fn clip(x: &Tensor, low: Option<Operand>, high: Option<Operand>) -> Tensor {
         (None, n) => x.dtype() != DType::Bool && n.to_scalar(x.dtype()).is_some(),
     };
     match (low, high) {
-        (Some(Operand::Number(l)), Some(Operand::Number(h))) if fits(&l) && fits(&h) => write::one(&[x], |b, v| {
+        (Some(Operand::Number(l)), Some(Operand::Number(h))) if fits(&l) && fits(&h) => record::one(&[x], |b, v| {
             let d = b.ty(v[0]).dtype;
             let ty = b.ty(v[0]);
-            let (l, h) = (b.full(&ty, write::scalar_of("clip", d, l)?)?, b.full(&ty, write::scalar_of("clip", d, h)?)?);
+            let (l, h) =
+                (b.full(&ty, record::scalar_of("clip", d, l)?)?, b.full(&ty, record::scalar_of("clip", d, h)?)?);
             b.one(Clamp.into(), &[v[0], l, h])
         }),
         (low, high) => {

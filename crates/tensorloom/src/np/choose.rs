@@ -2,7 +2,7 @@
 //! with JAX's `size`; places beyond the last are filled.
 
 use super::{cumsum, need_rank, ravel, where_};
-use crate::{ReduceAxes, DType, Tensor, engine_of, lax, write};
+use crate::{DType, ReduceAxes, Tensor, engine_of, lax, record};
 
 /// The indices, in order, at which a flat mask holds; `fill` beyond.
 #[track_caller]
@@ -19,7 +19,7 @@ fn places(mask: &Tensor, size: usize, fill: i64) -> Tensor {
 /// The flat indices of the first `size` elements that are not zero; 0 beyond.
 #[track_caller]
 pub fn flatnonzero(x: &Tensor, size: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     places(&super::not_equal(&ravel(x), 0), size, 0)
 }
 
@@ -35,7 +35,7 @@ pub fn flatnonzero(x: &Tensor, size: usize) -> Tensor {
 /// ```
 #[track_caller]
 pub fn nonzero(x: &Tensor, size: usize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let flat = flatnonzero(x, size);
     let count = super::count_nonzero(x, ());
     let index = super::unravel_index(&flat, x.shape());
@@ -46,7 +46,7 @@ pub fn nonzero(x: &Tensor, size: usize) -> Vec<Tensor> {
 /// The index vectors of the first `size` elements that are not zero, as rows; 0 beyond.
 #[track_caller]
 pub fn argwhere(x: &Tensor, size: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let columns = nonzero(x, size);
     if columns.is_empty() {
         return engine_of(x).zeros(DType::I64, &[size, 0]);
@@ -57,7 +57,7 @@ pub fn argwhere(x: &Tensor, size: usize) -> Tensor {
 /// The first `size` elements at which a condition holds; 0 beyond.
 #[track_caller]
 pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let mask = super::not_equal(&ravel(condition), 0);
     let index = places(&mask, size, 0);
     let within = super::less(&engine_of(x).arange(DType::I64, size), &super::sum(&mask, ()));
@@ -67,8 +67,8 @@ pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
 /// The slices along an axis, or the elements in order, whose flag is set.
 #[track_caller]
 pub fn compress(flags: &[bool], x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("compress", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("compress", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -79,7 +79,7 @@ pub fn compress(flags: &[bool], x: &Tensor, axis: impl Into<ReduceAxes>) -> Tens
 /// `x` with values, repeated as needed, at the places where a mask holds.
 #[track_caller]
 pub fn place(x: &Tensor, mask: &Tensor, values: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("place", values, 1) {
         return e;
     }
@@ -115,7 +115,7 @@ pub struct Unique {
 /// ```
 #[track_caller]
 pub fn unique_all(x: &Tensor, size: usize) -> Unique {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let flat = ravel(x);
     let n = flat.numel();
     let order = super::argsort(&flat, Some(0));
@@ -139,21 +139,21 @@ pub fn unique_all(x: &Tensor, size: usize) -> Unique {
 /// The first `size` distinct elements in order; the smallest again beyond the last.
 #[track_caller]
 pub fn unique(x: &Tensor, size: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     unique_all(x, size).values
 }
 
 /// The array API's [`unique`].
 #[track_caller]
 pub fn unique_values(x: &Tensor, size: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     unique(x, size)
 }
 
 /// The distinct elements and how often each occurs.
 #[track_caller]
 pub fn unique_counts(x: &Tensor, size: usize) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let u = unique_all(x, size);
     (u.values, u.counts)
 }
@@ -161,7 +161,7 @@ pub fn unique_counts(x: &Tensor, size: usize) -> (Tensor, Tensor) {
 /// The distinct elements and, for each element, its place among them.
 #[track_caller]
 pub fn unique_inverse(x: &Tensor, size: usize) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let u = unique_all(x, size);
     (u.values, u.inverse)
 }
@@ -169,17 +169,17 @@ pub fn unique_inverse(x: &Tensor, size: usize) -> (Tensor, Tensor) {
 /// The first `size` distinct elements of two tensors together, in order.
 #[track_caller]
 pub fn union1d(x: &Tensor, y: &Tensor, size: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     unique(&super::append(x, y, None), size)
 }
 
 /// A function for each condition, where it is the last that holds; the default elsewhere.
 #[track_caller]
 pub fn piecewise(x: &Tensor, conditions: &[&Tensor], functions: &[&dyn Fn(&Tensor) -> Tensor], default: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if conditions.len() != functions.len() {
         let text = format!("{} conditions for {} functions", conditions.len(), functions.len());
-        return write::invalid("piecewise", text);
+        return record::invalid("piecewise", text);
     }
     let start = super::full_like(x, default);
     conditions.iter().zip(functions).fold(start, |y, (c, f)| {

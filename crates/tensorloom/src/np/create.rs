@@ -1,56 +1,56 @@
 //! New tensors, and facts about dtypes.
 
 use super::need_rank;
-use crate::write;
+use crate::record;
 use crate::{DType, Data, Dims, Number, Operand, Tensor, engine, engine_of};
-use ir::{GraphBuilder, Compare, Scalar, Type, Value};
+use ir::{Compare, GraphBuilder, Scalar, Type, Value};
 
 /// A tensor from data in row-major order.
 #[track_caller]
 pub fn array(data: impl Data, shape: impl Dims) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     crate::tensor(data, shape)
 }
 
 /// Zeros.
 #[track_caller]
 pub fn zeros(shape: impl Dims, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::sizes("zeros", &shape).map_or_else(|bad| bad, |shape| engine().zeros(dtype, &shape))
+    let _here = crate::record::here();
+    record::sizes("zeros", &shape).map_or_else(|bad| bad, |shape| engine().zeros(dtype, &shape))
 }
 
 /// Ones.
 #[track_caller]
 pub fn ones(shape: impl Dims, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::sizes("ones", &shape).map_or_else(|bad| bad, |shape| engine().ones(dtype, &shape))
+    let _here = crate::record::here();
+    record::sizes("ones", &shape).map_or_else(|bad| bad, |shape| engine().ones(dtype, &shape))
 }
 
 /// One number everywhere.
 #[track_caller]
 pub fn full(shape: impl Dims, x: impl Into<Number>, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::sizes("full", &shape).map_or_else(|bad| bad, |shape| engine().full(dtype, &shape, x))
+    let _here = crate::record::here();
+    record::sizes("full", &shape).map_or_else(|bad| bad, |shape| engine().full(dtype, &shape, x))
 }
 
 /// Zeros of the same shape and dtype.
 #[track_caller]
 pub fn zeros_like(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     full_like(x, 0)
 }
 
 /// Ones of the same shape and dtype.
 #[track_caller]
 pub fn ones_like(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     full_like(x, 1)
 }
 
 /// One number everywhere, with the same shape and dtype.
 #[track_caller]
 pub fn full_like(x: &Tensor, n: impl Into<Number>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if x.error().is_some() {
         return x.clone();
     }
@@ -67,10 +67,10 @@ fn host(dtype: DType, n: usize, f: impl Fn(usize) -> f64) -> Tensor {
 /// `start, start + step, ..` up to but without `stop`, as f32; use [`crate::arange`] for indices.
 #[track_caller]
 pub fn arange(start: f64, stop: f64, step: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = ((stop - start) / step).ceil();
     if !(n.is_finite() && n < 1e12) {
-        return write::invalid("arange", format!("from {start} to {stop} by {step} never ends"));
+        return record::invalid("arange", format!("from {start} to {stop} by {step} never ends"));
     }
     host(DType::F32, n.max(0.0) as usize, |i| start + i as f64 * step)
 }
@@ -78,7 +78,7 @@ pub fn arange(start: f64, stop: f64, step: f64) -> Tensor {
 /// `n` numbers from `start` to `stop`, which is the last unless `endpoint` is off.
 #[track_caller]
 pub fn linspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     host(dtype, n, |i| point(start, stop, n, endpoint, i))
 }
 
@@ -93,14 +93,14 @@ fn point(start: f64, stop: f64, n: usize, endpoint: bool, i: usize) -> f64 {
 /// `n` powers of a base, their exponents evenly spaced.
 #[track_caller]
 pub fn logspace(start: f64, stop: f64, n: usize, endpoint: bool, base: f64, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     host(dtype, n, |i| base.powf(point(start, stop, n, endpoint, i)))
 }
 
 /// `n` numbers in geometric progression.
 #[track_caller]
 pub fn geomspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (a, b) = (start.abs().log10(), stop.abs().log10());
     host(dtype, n, |i| match i {
         0 => start,
@@ -122,8 +122,8 @@ fn band(b: &mut dyn GraphBuilder, shape: &[usize], by: Compare, k: i64) -> ir::R
 /// Ones on the k-th diagonal.
 #[track_caller]
 pub fn eye(n: usize, m: usize, k: i64, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[], |b, _| {
+    let _here = crate::record::here();
+    record::one(&[], |b, _| {
         let c = band(b, &[n, m], Compare::Eq, k)?;
         b.cast(c, dtype)
     })
@@ -132,15 +132,15 @@ pub fn eye(n: usize, m: usize, k: i64, dtype: DType) -> Tensor {
 /// The identity matrix.
 #[track_caller]
 pub fn identity(n: usize, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     eye(n, n, 0, dtype)
 }
 
 /// Ones on and below the k-th diagonal.
 #[track_caller]
 pub fn tri(n: usize, m: usize, k: i64, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[], |b, _| {
+    let _here = crate::record::here();
+    record::one(&[], |b, _| {
         let c = band(b, &[n, m], Compare::Le, k)?;
         b.cast(c, dtype)
     })
@@ -151,7 +151,7 @@ fn triangle(op: &'static str, x: &Tensor, by: Compare, k: i64) -> Tensor {
     if let Some(e) = need_rank(op, x, 2) {
         return e;
     }
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let shape = b.ty(v[0]).shape;
         let c = band(b, &shape, by, k)?;
         b.keep_where(c, v[0])
@@ -161,22 +161,22 @@ fn triangle(op: &'static str, x: &Tensor, by: Compare, k: i64) -> Tensor {
 /// The elements on and below the k-th diagonal of matrices, zeros above.
 #[track_caller]
 pub fn tril(x: &Tensor, k: i64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     triangle("tril", x, Compare::Le, k)
 }
 
 /// The elements on and above the k-th diagonal of matrices, zeros below.
 #[track_caller]
 pub fn triu(x: &Tensor, k: i64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     triangle("triu", x, Compare::Ge, k)
 }
 
 /// A function of index tensors, one for each axis.
 #[track_caller]
 pub fn fromfunction(f: impl Fn(&[Tensor]) -> Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    let axes: Vec<Tensor> = (0..shape.len()).map(|a| write::one(&[], |b, _| b.iota(dtype, shape, a))).collect();
+    let _here = crate::record::here();
+    let axes: Vec<Tensor> = (0..shape.len()).map(|a| record::one(&[], |b, _| b.iota(dtype, shape, a))).collect();
     let _user = engine::user();
     f(&axes)
 }
@@ -184,7 +184,7 @@ pub fn fromfunction(f: impl Fn(&[Tensor]) -> Tensor, shape: &[usize], dtype: DTy
 /// The index along each axis, stacked.
 #[track_caller]
 pub fn indices(shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     fromfunction(
         |axes| match axes {
             [] => engine().zeros(dtype, &[0]),
@@ -198,7 +198,7 @@ pub fn indices(shape: &[usize], dtype: DType) -> Tensor {
 /// Coordinate tensors from coordinate vectors; `xy` gives the second the rows, `ij` the first.
 #[track_caller]
 pub fn meshgrid(xs: &[&Tensor], indexing: &str) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let mut shape: Vec<isize> = xs.iter().map(|x| x.numel() as isize).collect();
     let xy = indexing == "xy" && xs.len() > 1;
     if xy {
@@ -218,7 +218,7 @@ pub fn meshgrid(xs: &[&Tensor], indexing: &str) -> Vec<Tensor> {
 /// Powers of a vector as columns, highest first unless `increasing`.
 #[track_caller]
 pub fn vander(x: &Tensor, n: Option<usize>, increasing: bool) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = n.unwrap_or(x.numel());
     let mut columns: Vec<Tensor> = Vec::new();
     let mut power = ones_like(x);
@@ -240,7 +240,7 @@ macro_rules! windows {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(n: usize) -> Tensor {
-            let _here = crate::write::here();
+            let _here = crate::record::here();
             let f: fn(f64) -> f64 = $f;
             host(DType::F32, n, |i| if n == 1 { 1.0 } else { f(i as f64 / (n - 1) as f64) })
         }
@@ -311,21 +311,21 @@ pub fn result_type(xs: &[&Tensor]) -> Option<DType> {
 /// Converts the elements.
 #[track_caller]
 pub fn astype(x: &Tensor, dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.cast(dtype)
 }
 
 /// A number or tensor as a tensor.
 #[track_caller]
 pub fn asarray(x: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.into().of(&crate::zeros(&[]))
 }
 
 /// Kaiser's window with a shape parameter.
 #[track_caller]
 pub fn kaiser(n: usize, beta: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     // The series of I₀ in f64; its terms fall fast for any useful beta.
     let i0 = |x: f64| {
         let q = x * x / 4.0;
@@ -344,9 +344,9 @@ pub fn kaiser(n: usize, beta: f64) -> Tensor {
 /// A vector from the bytes of its elements, little-endian.
 #[track_caller]
 pub fn frombuffer(bytes: &[u8], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     match ir::Literal::from_bytes(Type::new(dtype, &[bytes.len() / dtype.size()]), bytes) {
         Some(l) => engine().literal(&l),
-        None => write::invalid("frombuffer", format!("{} bytes are no elements of {dtype}", bytes.len())),
+        None => record::invalid("frombuffer", format!("{} bytes are no elements of {dtype}", bytes.len())),
     }
 }

@@ -2,14 +2,14 @@
 
 use super::{need_rank, ravel, signed};
 use crate::Operand;
-use crate::write;
-use crate::{ReduceAxes, DType, Tensor, engine_of, lax};
+use crate::record;
+use crate::{DType, ReduceAxes, Tensor, engine_of, lax};
 
 /// `x` without the slices at indices along an axis, or without those elements in order.
 #[track_caller]
 pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("delete", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("delete", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -22,7 +22,7 @@ pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<ReduceAxes>) -> Ten
     let n = x.size(axis) as isize;
     let gone: Vec<isize> = indices.iter().map(|&i| if i < 0 { i + n } else { i }).collect();
     if let Some(i) = gone.iter().find(|i| !(0..n).contains(*i)) {
-        return write::invalid("delete", format!("index {i} is outside an axis of {n}"));
+        return record::invalid("delete", format!("index {i} is outside an axis of {n}"));
     }
     let kept: Vec<i64> = (0..n).filter(|i| !gone.contains(i)).map(|i| i as i64).collect();
     super::take(x, &engine_of(x).tensor(&kept, &[kept.len()]), Some(axis))
@@ -31,8 +31,8 @@ pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<ReduceAxes>) -> Ten
 /// `x` with values before the slice at an index along an axis, or before that element in order.
 #[track_caller]
 pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("insert", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("insert", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -44,7 +44,7 @@ pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<ReduceAxes
     }
     let (n, rank) = (x.size(axis), x.rank());
     if at > n {
-        return write::invalid("insert", format!("index {at} is outside an axis of {n}"));
+        return record::invalid("insert", format!("index {at} is outside an axis of {n}"));
     }
     let a = if axis < 0 { axis + rank as isize } else { axis };
     let values = if values.rank() < rank {
@@ -63,7 +63,7 @@ pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<ReduceAxes
 /// `x` with values, repeated as needed, at flat indices.
 #[track_caller]
 pub fn put(x: &Tensor, indices: &Tensor, values: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (index, values) = (ravel(indices), ravel(values));
     if values.numel() == 0 {
         return x.clone();
@@ -75,22 +75,22 @@ pub fn put(x: &Tensor, indices: &Tensor, values: &Tensor) -> Tensor {
 /// `x` with one value for each index along an axis; the other axes go along.
 #[track_caller]
 pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: impl Into<Operand>, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("put_along_axis", x, 1).or_else(|| need_rank("put_along_axis", indices, 1)) {
         return e;
     }
     let rank = x.rank();
     if indices.rank() != rank {
-        return write::invalid("put_along_axis", format!("{} and {} need equally many axes", x.ty(), indices.ty()));
+        return record::invalid("put_along_axis", format!("{} and {} need equally many axes", x.ty(), indices.ty()));
     }
-    let axis = match write::axis("put_along_axis", x.ty(), axis) {
+    let axis = match record::axis("put_along_axis", x.ty(), axis) {
         Ok(a) => a,
-        Err(e) => return Tensor::from_error(e.at(&crate::write::place()).into()),
+        Err(e) => return Tensor::from_error(e.at(&crate::record::place()).into()),
     };
     let index: Vec<Tensor> = (0..rank)
         .map(|a| match a == axis {
             true => indices.clone(),
-            false => write::one(&[indices], |b, v| {
+            false => record::one(&[indices], |b, v| {
                 let shape = b.ty(v[0]).shape;
                 b.iota(DType::I64, &shape, a)
             }),
@@ -103,7 +103,7 @@ pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: impl Into<Operand>, 
 /// `x` with a value along its main diagonal.
 #[track_caller]
 pub fn fill_diagonal(x: &Tensor, value: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("fill_diagonal", x, 2) {
         return e;
     }
@@ -115,10 +115,10 @@ pub fn fill_diagonal(x: &Tensor, value: impl Into<Operand>) -> Tensor {
 /// The elements in order, repeated or cut to a shape.
 #[track_caller]
 pub fn resize(x: &Tensor, shape: &[usize]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (n, m) = (shape.iter().product::<usize>(), x.numel());
     if m == 0 && n > 0 {
-        return write::invalid("resize", format!("{} has no elements to repeat", x.ty()));
+        return record::invalid("resize", format!("{} has no elements to repeat", x.ty()));
     }
     let flat = ravel(x);
     let long = if n > m { super::tile(&flat, &[n.div_ceil(m.max(1))]) } else { flat };
@@ -128,7 +128,7 @@ pub fn resize(x: &Tensor, shape: &[usize]) -> Tensor {
 /// The indices along each axis of flat indices into a shape.
 #[track_caller]
 pub fn unravel_index(flat: &Tensor, shape: &[usize]) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let mut rest = flat.cast(DType::I64);
     let mut index = Vec::new();
     for &n in shape.iter().rev() {
@@ -143,10 +143,10 @@ pub fn unravel_index(flat: &Tensor, shape: &[usize]) -> Vec<Tensor> {
 /// The flat index into a shape of indices along each axis, which are moved inside.
 #[track_caller]
 pub fn ravel_multi_index(index: &[&Tensor], shape: &[usize]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (Some(first), true) = (index.first(), index.len() == shape.len()) else {
         let text = format!("{} indices for {} axes", index.len(), shape.len());
-        return write::invalid("ravel_multi_index", text);
+        return record::invalid("ravel_multi_index", text);
     };
     let zero = super::zeros_like(first).cast(DType::I64);
     index.iter().zip(shape).fold(zero, |flat, (i, &n)| {
@@ -166,27 +166,27 @@ fn part(n: usize, m: usize, test: impl Fn(i64) -> bool) -> (Tensor, Tensor) {
 /// The indices on and below the k-th diagonal of an `n`×`m` matrix.
 #[track_caller]
 pub fn tril_indices(n: usize, k: i64, m: usize) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     part(n, m, |d| d <= k)
 }
 
 /// The indices on and above the k-th diagonal of an `n`×`m` matrix.
 #[track_caller]
 pub fn triu_indices(n: usize, k: i64, m: usize) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     part(n, m, |d| d >= k)
 }
 
 /// The indices on and below the k-th diagonal of a matrix.
 #[track_caller]
 pub fn tril_indices_from(x: &Tensor, k: i64) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     tril_indices(x.size(-2), k, x.size(-1))
 }
 
 /// The indices on and above the k-th diagonal of a matrix.
 #[track_caller]
 pub fn triu_indices_from(x: &Tensor, k: i64) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     triu_indices(x.size(-2), k, x.size(-1))
 }

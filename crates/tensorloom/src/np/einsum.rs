@@ -1,6 +1,6 @@
 //! Einstein sums.
 
-use crate::{Tensor, lax, write};
+use crate::{Tensor, lax, record};
 
 /// Sums of products over repeated letters, like `"ij,jk->ik"`; an ellipsis stands for leading axes that broadcast.
 ///
@@ -15,13 +15,13 @@ use crate::{Tensor, lax, write};
 /// ```
 #[track_caller]
 pub fn einsum(spec: &str, xs: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = xs.iter().find_map(|x| x.error()) {
         return Tensor::from_error(e);
     }
     match parse(spec, xs) {
         Ok((terms, out)) => contract(terms, xs, &out),
-        Err(why) => write::invalid("einsum", format!("{spec:?}: {why}")),
+        Err(why) => record::invalid("einsum", format!("{spec:?}: {why}")),
     }
 }
 
@@ -168,6 +168,6 @@ fn product(x: &Tensor, lx: &Labels, y: &Tensor, ly: &Labels, keep: impl Fn(char)
 /// Sums of products over pairs of axes.
 #[track_caller]
 pub fn tensordot(a: &Tensor, b: &Tensor, axes: (&[usize], &[usize])) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     lax::dot_general(a, b, axes, (&[], &[]))
 }

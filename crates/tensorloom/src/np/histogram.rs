@@ -1,12 +1,12 @@
 //! Counting into bins.
 
 use super::{need_rank, ravel, searchsorted, where_};
-use crate::{DType, Tensor, engine_of, lax, write};
+use crate::{DType, Tensor, engine_of, lax, record};
 
 /// How often each of `0..n` occurs.
 #[track_caller]
 pub fn bincount(x: &Tensor, n: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let zeros = engine_of(x).zeros(DType::I64, &[n]);
     let one = engine_of(x).ones(DType::I64, &[]);
     // A negative index would count from the end; here it is none.
@@ -18,7 +18,7 @@ pub fn bincount(x: &Tensor, n: usize) -> Tensor {
 /// with `right` how many it is beyond.
 #[track_caller]
 pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("digitize", bins, 1) {
         return e;
     }
@@ -35,9 +35,9 @@ pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Tensor {
 /// The edges of equal bins over a range, or over all elements.
 #[track_caller]
 pub fn histogram_bin_edges(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
-    let _here = crate::write::here();
-    let x = x.cast(write::float_of(x.dtype()));
-    write::rounded([&x], |[x]| edges_of(&x, bins, range))
+    let _here = crate::record::here();
+    let x = x.cast(record::float_of(x.dtype()));
+    record::rounded([&x], |[x]| edges_of(&x, bins, range))
 }
 
 fn edges_of(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
@@ -78,9 +78,9 @@ fn bin_of(x: &Tensor, edges: &Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn histogram(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if bins == 0 {
-        let bad = write::invalid("histogram", "there are no bins");
+        let bad = record::invalid("histogram", "there are no bins");
         return (bad.clone(), bad);
     }
     let edges = histogram_bin_edges(x, bins, range);
@@ -90,13 +90,13 @@ pub fn histogram(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> (Tensor,
 /// How many points, which are rows, fall into each of equal bins along every coordinate, and the edges.
 #[track_caller]
 pub fn histogramdd(points: &Tensor, bins: &[usize]) -> (Tensor, Vec<Tensor>) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let bad = |e: Tensor| (e.clone(), vec![e; bins.len()]);
     if let Some(e) = need_rank("histogramdd", points, 2) {
         return bad(e);
     }
     if points.size(1) != bins.len() || bins.contains(&0) {
-        return bad(write::invalid("histogramdd", format!("{} has no coordinates for bins {bins:?}", points.ty())));
+        return bad(record::invalid("histogramdd", format!("{} has no coordinates for bins {bins:?}", points.ty())));
     }
     let columns: Vec<Tensor> = (0..bins.len()).map(|k| points.index(1, k as isize)).collect();
     let edges: Vec<Tensor> = columns.iter().zip(bins).map(|(c, &n)| histogram_bin_edges(c, n, None)).collect();

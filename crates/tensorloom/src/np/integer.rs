@@ -2,14 +2,14 @@
 
 use super::binary::pair;
 use crate::Operand;
-use crate::write;
+use crate::record;
 use crate::{DType, Tensor, lax};
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
 /// Greatest common divisor.
 #[track_caller]
 pub fn gcd(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = pair(x.into(), y.into());
     if let Some(e) = not_integers("gcd", &x, &y) {
         return e;
@@ -31,7 +31,7 @@ pub fn gcd(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// Least common multiple.
 #[track_caller]
 pub fn lcm(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = pair(x.into(), y.into());
     let d = gcd(&x, &y);
     let safe = super::where_(&super::equal(&d, 0), 1, &d);
@@ -44,20 +44,20 @@ fn not_integers(op: &'static str, x: &Tensor, y: &Tensor) -> Option<Tensor> {
         return Some(Tensor::from_error(e));
     }
     let ok = x.dtype().is_int() && y.dtype().is_int();
-    (!ok).then(|| write::invalid(op, format!("{} and {} are not both integers", x.ty(), y.ty())))
+    (!ok).then(|| record::invalid(op, format!("{} and {} are not both integers", x.ty(), y.ty())))
 }
 
 /// The number of ones among the bits of `|x|`, as u8.
 #[track_caller]
 pub fn bitwise_count(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         if ty.dtype == DType::Bool {
             return b.cast(v[0], DType::U8);
         }
         if !ty.dtype.is_int() {
-            return Err(write::misfit("bitwise_count", &[ty], "only integers have bits to count"));
+            return Err(record::misfit("bitwise_count", &[ty], "only integers have bits to count"));
         }
         let size = if ty.dtype.class() == ir::Class::Signed { b.unary(Unary::Abs, v[0])? } else { v[0] };
         let x = b.cast(size, DType::U64)?;
@@ -87,11 +87,11 @@ pub fn bitwise_count(x: &Tensor) -> Tensor {
 /// The next float after `x` towards `y`.
 #[track_caller]
 pub fn nextafter(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = pair(x.into(), y.into());
-    write::one(&[&x, &y], |b, v| {
-        let (x, y) = write::align(b, "nextafter", v[0], v[1])?;
-        let d = write::float_of(b.ty(x).dtype);
+    record::one(&[&x, &y], |b, v| {
+        let (x, y) = record::align(b, "nextafter", v[0], v[1])?;
+        let d = record::float_of(b.ty(x).dtype);
         let (x, y) = (b.cast(x, d)?, b.cast(y, d)?);
         neighbour(b, x, y)
     })
@@ -103,7 +103,7 @@ fn neighbour(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> 
         DType::F64 => DType::I64,
         DType::F32 => DType::I32,
         DType::F16 | DType::BF16 => DType::I16,
-        _ => return Err(write::misfit("nextafter", &[b.ty(x)], "only floats have neighbours")),
+        _ => return Err(record::misfit("nextafter", &[b.ty(x)], "only floats have neighbours")),
     };
     let raw = b.one(ir::ops::Bitcast(bits).into(), &[x])?;
     let zero = b.full_like(x, 0.0)?;
@@ -133,7 +133,7 @@ fn neighbour(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> 
 /// The distance to the next float away from zero.
 #[track_caller]
 pub fn spacing(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let end = super::copysign(f64::INFINITY, x);
     nextafter(x, &end) - x
 }

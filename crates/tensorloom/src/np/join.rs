@@ -1,7 +1,7 @@
 //! Joining and splitting.
 
 use super::{need_rank, ravel, signed};
-use crate::{ReduceAxes, Tensor, write};
+use crate::{ReduceAxes, Tensor, record};
 
 /// Casts to the common dtype.
 #[track_caller]
@@ -15,7 +15,7 @@ fn common(xs: &[&Tensor]) -> Vec<Tensor> {
 /// Joins along an axis.
 #[track_caller]
 pub fn concatenate(xs: &[&Tensor], axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let xs = common(xs);
     Tensor::concat(&xs.iter().collect::<Vec<_>>(), axis)
 }
@@ -23,7 +23,7 @@ pub fn concatenate(xs: &[&Tensor], axis: isize) -> Tensor {
 /// Joins along a new axis.
 #[track_caller]
 pub fn stack(xs: &[&Tensor], axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let xs = common(xs);
     Tensor::stack(&xs.iter().collect::<Vec<_>>(), axis)
 }
@@ -31,7 +31,7 @@ pub fn stack(xs: &[&Tensor], axis: isize) -> Tensor {
 /// The slices along an axis, which disappears.
 #[track_caller]
 pub fn unstack(x: &Tensor, axis: isize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     (0..x.size(axis)).map(|i| x.index(axis, i as isize)).collect()
 }
 
@@ -56,14 +56,14 @@ fn at_least(x: &Tensor, rank: usize) -> Tensor {
 /// Joins rows.
 #[track_caller]
 pub fn vstack(xs: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     concatenate(&refs(&each(xs, |x| at_least(x, 2))), 0)
 }
 
 /// Joins along the second axis, vectors along their one.
 #[track_caller]
 pub fn hstack(xs: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let xs = each(xs, |x| at_least(x, 1));
     let axis = if xs.first().is_some_and(|x| x.rank() == 1) { 0 } else { 1 };
     concatenate(&refs(&xs), axis)
@@ -72,7 +72,7 @@ pub fn hstack(xs: &[&Tensor]) -> Tensor {
 /// Joins along the third axis.
 #[track_caller]
 pub fn dstack(xs: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let deep = |x: &Tensor| {
         let x = at_least(x, 2);
         if x.rank() == 2 { x.unsqueeze(-1) } else { x }
@@ -83,7 +83,7 @@ pub fn dstack(xs: &[&Tensor]) -> Tensor {
 /// Vectors as columns beside each other.
 #[track_caller]
 pub fn column_stack(xs: &[&Tensor]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let column = |x: &Tensor| if x.rank() < 2 { x.reshape(&[-1, 1]) } else { x.clone() };
     concatenate(&refs(&each(xs, column)), 1)
 }
@@ -91,8 +91,8 @@ pub fn column_stack(xs: &[&Tensor]) -> Tensor {
 /// Joins along an axis, or all elements in order.
 #[track_caller]
 pub fn append(x: &Tensor, y: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("append", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("append", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -105,7 +105,7 @@ pub fn append(x: &Tensor, y: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// Parts that end before these indices.
 #[track_caller]
 pub fn split_at(x: &Tensor, ends: &[usize], axis: isize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = x.size(axis);
     let mut start = 0;
     let mut parts = Vec::new();
@@ -119,13 +119,13 @@ pub fn split_at(x: &Tensor, ends: &[usize], axis: isize) -> Vec<Tensor> {
 /// Equal parts along an axis.
 #[track_caller]
 pub fn split(x: &Tensor, parts: usize, axis: isize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = x.size(axis);
     if let Some(e) = need_rank("split", x, 1) {
         return vec![e; parts.max(1)];
     }
     if parts == 0 || !n.is_multiple_of(parts) {
-        let bad = write::invalid("split", format!("{n} elements don't make {parts} equal parts; use array_split"));
+        let bad = record::invalid("split", format!("{n} elements don't make {parts} equal parts; use array_split"));
         return vec![bad; parts.max(1)];
     }
     array_split(x, parts, axis)
@@ -134,7 +134,7 @@ pub fn split(x: &Tensor, parts: usize, axis: isize) -> Vec<Tensor> {
 /// Parts along an axis, the first ones larger by one if they can't be equal.
 #[track_caller]
 pub fn array_split(x: &Tensor, parts: usize, axis: isize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = x.size(axis);
     let parts = parts.max(1);
     let ends: Vec<usize> = (1..parts).map(|i| i * (n / parts) + i.min(n % parts)).collect();
@@ -144,28 +144,28 @@ pub fn array_split(x: &Tensor, parts: usize, axis: isize) -> Vec<Tensor> {
 /// Equal parts along the first axis.
 #[track_caller]
 pub fn vsplit(x: &Tensor, parts: usize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     split(x, parts, 0)
 }
 
 /// Equal parts along the second axis, of a vector along its one.
 #[track_caller]
 pub fn hsplit(x: &Tensor, parts: usize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     split(x, parts, if x.rank() == 1 { 0 } else { 1 })
 }
 
 /// Equal parts along the third axis.
 #[track_caller]
 pub fn dsplit(x: &Tensor, parts: usize) -> Vec<Tensor> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     split(x, parts, 2)
 }
 
 /// Repeats the whole along each axis.
 #[track_caller]
 pub fn tile(x: &Tensor, reps: &[usize]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if x.error().is_some() {
         return x.clone();
     }
@@ -185,8 +185,8 @@ pub fn tile(x: &Tensor, reps: &[usize]) -> Tensor {
 /// Repeats each element along an axis, or of all in order.
 #[track_caller]
 pub fn repeat(x: &Tensor, n: usize, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("repeat", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("repeat", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -200,7 +200,7 @@ pub fn repeat(x: &Tensor, n: usize, axis: impl Into<ReduceAxes>) -> Tensor {
     let mut wide = signed(x.shape());
     let mut out = wide.clone();
     if a < 0 || a as usize >= x.rank() {
-        return write::invalid("repeat", format!("{} has no axis {axis}", x.ty()));
+        return record::invalid("repeat", format!("{} has no axis {axis}", x.ty()));
     }
     wide.insert(a as usize + 1, n as isize);
     out[a as usize] *= n as isize;
@@ -210,7 +210,7 @@ pub fn repeat(x: &Tensor, n: usize, axis: impl Into<ReduceAxes>) -> Tensor {
 /// A matrix of blocks: rows joined along the last axis, then below each other.
 #[track_caller]
 pub fn block(rows: &[&[&Tensor]]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let rows: Vec<Tensor> = rows.iter().map(|r| concatenate(&refs(&each(r, |x| at_least(x, 2))), -1)).collect();
     concatenate(&refs(&rows), -2)
 }

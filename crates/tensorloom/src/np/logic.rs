@@ -2,9 +2,9 @@
 
 use super::{all, any};
 use crate::Operand;
-use crate::write;
+use crate::record;
 use crate::{DType, Result, Tensor};
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
 fn truth(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
     if b.ty(x).dtype == DType::Bool {
@@ -19,10 +19,10 @@ macro_rules! logicals {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor, y: &Tensor) -> Tensor {
-            let _here = crate::write::here();
-            write::one(&[x, y], |b, v| {
+            let _here = crate::record::here();
+            record::one(&[x, y], |b, v| {
                 let (x, y) = (truth(b, v[0])?, truth(b, v[1])?);
-                let (x, y) = write::align(b, stringify!($name), x, y)?;
+                let (x, y) = record::align(b, stringify!($name), x, y)?;
                 b.binary(Binary::$op, x, y)
             })
         }
@@ -40,8 +40,8 @@ logicals! {
 /// Whether it doesn't hold.
 #[track_caller]
 pub fn logical_not(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[x], |b, v| {
         let x = truth(b, v[0])?;
         b.unary(Unary::Not, x)
     })
@@ -50,7 +50,7 @@ pub fn logical_not(x: &Tensor) -> Tensor {
 /// Tests a float; what is no float is `other`.
 #[track_caller]
 fn test(x: &Tensor, other: bool, f: impl FnOnce(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> Tensor {
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         if ty.dtype.is_float() { f(b, v[0]) } else { b.full(&ty.with_dtype(DType::Bool), ir::Scalar::bool(other)) }
     })
@@ -59,14 +59,14 @@ fn test(x: &Tensor, other: bool, f: impl FnOnce(&mut dyn GraphBuilder, Value) ->
 /// Whether neither infinite nor NaN.
 #[track_caller]
 pub fn isfinite(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     test(x, true, |b, x| b.unary(Unary::IsFinite, x))
 }
 
 /// Whether NaN.
 #[track_caller]
 pub fn isnan(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     test(x, false, |b, x| b.compare(Compare::Ne, x, x))
 }
 
@@ -78,7 +78,7 @@ fn infinite(b: &mut dyn GraphBuilder, x: Value, which: f64) -> ir::Result<Value>
 /// Whether infinite.
 #[track_caller]
 pub fn isinf(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     test(x, false, |b, x| {
         let size = b.unary(Unary::Abs, x)?;
         infinite(b, size, f64::INFINITY)
@@ -88,21 +88,21 @@ pub fn isinf(x: &Tensor) -> Tensor {
 /// Whether infinite and positive.
 #[track_caller]
 pub fn isposinf(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     test(x, false, |b, x| infinite(b, x, f64::INFINITY))
 }
 
 /// Whether infinite and negative.
 #[track_caller]
 pub fn isneginf(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     test(x, false, |b, x| infinite(b, x, f64::NEG_INFINITY))
 }
 
 /// Which elements are close: `|x − y| ≤ atol + rtol·|y|`.
 #[track_caller]
 pub fn isclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     // Differences of narrow or unsigned integers may not fit their dtype.
     let wide = |t: &Tensor| if t.error().is_some() || t.dtype().is_float() { t.clone() } else { t.cast(DType::I64) };
     let (x, y) = (&wide(x), &wide(y));
@@ -122,14 +122,14 @@ pub fn isclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Tensor {
 /// ```
 #[track_caller]
 pub fn allclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     all(&isclose(x, y, rtol, atol), ()).item::<bool>()
 }
 
 /// Whether shapes and elements are equal.
 #[track_caller]
 pub fn array_equal(x: &Tensor, y: &Tensor) -> Result<bool> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.check()?;
     y.check()?;
     if x.shape() != y.shape() {
@@ -141,10 +141,10 @@ pub fn array_equal(x: &Tensor, y: &Tensor) -> Result<bool> {
 /// Whether elements are equal after broadcasting.
 #[track_caller]
 pub fn array_equiv(x: &Tensor, y: &Tensor) -> Result<bool> {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.check()?;
     y.check()?;
-    if write::broadcast(&[x.shape(), y.shape()]).is_none() {
+    if record::broadcast(&[x.shape(), y.shape()]).is_none() {
         return Ok(false);
     }
     all(&x.eq(y), ()).item::<bool>()
@@ -153,7 +153,7 @@ pub fn array_equiv(x: &Tensor, y: &Tensor) -> Result<bool> {
 /// Which elements of `x` are among those of `set`.
 #[track_caller]
 pub fn isin(x: &Tensor, set: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let hits = x.unsqueeze(-1).eq(&set.reshape(&[-1]));
     any(&hits, -1)
 }
@@ -161,19 +161,19 @@ pub fn isin(x: &Tensor, set: &Tensor) -> Tensor {
 /// `x` where the condition holds, else `y`.
 #[track_caller]
 pub fn where_(c: &Tensor, x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (x, y) = super::binary::pair(x.into(), y.into());
-    let c = write::one(&[c], |b, v| truth(b, v[0]));
+    let c = record::one(&[c], |b, v| truth(b, v[0]));
     c.select(&x, &y)
 }
 
 /// The first choice whose condition holds, else the default.
 #[track_caller]
 pub fn select(conditions: &[&Tensor], choices: &[&Tensor], default: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let Some(&first) = choices.first().filter(|_| conditions.len() == choices.len()) else {
         let text = format!("{} conditions for {} choices", conditions.len(), choices.len());
-        return write::invalid("select", text);
+        return record::invalid("select", text);
     };
     let default = default.into().of(first);
     let pairs = conditions.iter().zip(choices).rev();

@@ -1,12 +1,12 @@
 //! Products of vectors and matrices.
 
 use super::{need_rank, ravel};
-use crate::{DType, Tensor, write};
+use crate::{DType, Tensor, record};
 
 /// The matrix product with NumPy's rules.
 #[track_caller]
 pub fn matmul(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     of_bools(a, b, |a, b| a.matmul(b))
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn of_bools(a: &Tensor, b: &Tensor, f: impl FnOnce(&Tensor, &Tensor) 
 /// Inner product of vectors, matrix product, or the sum over the last axis of `a` and the last but one of `b`.
 #[track_caller]
 pub fn dot(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
@@ -42,7 +42,7 @@ fn lax_dot(a: &Tensor, b: &Tensor, i: usize, j: usize) -> Tensor {
 /// The sum of products over the last axes.
 #[track_caller]
 pub fn inner(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
@@ -55,26 +55,26 @@ pub fn inner(a: &Tensor, b: &Tensor) -> Tensor {
 /// All products of elements of two vectors.
 #[track_caller]
 pub fn outer(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     super::multiply(&ravel(a).unsqueeze(-1), &ravel(b))
 }
 
 /// The inner product of all elements.
 #[track_caller]
 pub fn vdot(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     inner(&ravel(a), &ravel(b))
 }
 
 /// Inner products along an axis, after broadcasting, in the dtype of the operands.
 #[track_caller]
 pub fn vecdot(a: &Tensor, b: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
     of_bools(a, b, |a, b| {
-        let y = write::rounded([a, b], |[a, b]| super::sum(&(a * b), axis));
+        let y = record::rounded([a, b], |[a, b]| super::sum(&(a * b), axis));
         // Sums of integers would be i64.
         super::result_type(&[a, b]).filter(|d| !d.is_float()).map_or(y.clone(), |d| y.cast(d))
     })
@@ -83,28 +83,28 @@ pub fn vecdot(a: &Tensor, b: &Tensor, axis: isize) -> Tensor {
 /// Matrices times vectors, after broadcasting.
 #[track_caller]
 pub fn matvec(a: &Tensor, x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     need_rank("matvec", x, 1).unwrap_or_else(|| matmul(a, &x.unsqueeze(-1)).squeeze(-1))
 }
 
 /// Vectors times matrices, after broadcasting.
 #[track_caller]
 pub fn vecmat(x: &Tensor, a: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     need_rank("vecmat", x, 1).unwrap_or_else(|| matmul(&x.unsqueeze(-2), a).squeeze(-2))
 }
 
 /// The cross product along the last axis, which has 3 elements.
 #[track_caller]
 pub fn cross(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("cross", a, 1).or_else(|| need_rank("cross", b, 1)) {
         return e;
     }
     if a.size(-1) != 3 || b.size(-1) != 3 {
-        return write::invalid("cross", format!("{} and {} need 3 elements along the last axis", a.ty(), b.ty()));
+        return record::invalid("cross", format!("{} and {} need 3 elements along the last axis", a.ty(), b.ty()));
     }
-    write::rounded([a, b], |[a, b]| {
+    record::rounded([a, b], |[a, b]| {
         let part = |t: &Tensor, i: isize| t.index(-1, i);
         let c = |i, j| part(&a, i) * part(&b, j) - part(&a, j) * part(&b, i);
         Tensor::stack(&[&c(1, 2), &c(2, 0), &c(0, 1)], -1)
@@ -114,7 +114,7 @@ pub fn cross(a: &Tensor, b: &Tensor) -> Tensor {
 /// The Kronecker product of two tensors of the same rank.
 #[track_caller]
 pub fn kron(a: &Tensor, b: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }

@@ -67,7 +67,7 @@ pub(crate) fn need_rank(op: &'static str, x: &Tensor, rank: usize) -> Option<Ten
     if x.error().is_some() {
         return Some(x.clone());
     }
-    (x.rank() < rank).then(|| crate::write::invalid(op, format!("{} has fewer than {rank} axes", x.ty())))
+    (x.rank() < rank).then(|| crate::record::invalid(op, format!("{} has fewer than {rank} axes", x.ty())))
 }
 
 /// Signed sizes, for `reshape` and `expand`.

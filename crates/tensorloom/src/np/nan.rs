@@ -1,7 +1,7 @@
 //! Reductions that leave NaN out.
 
 use super::{ReduceAxes, isnan, sum, where_};
-use crate::{Tensor, write};
+use crate::{Tensor, record};
 
 /// How many elements are no NaN, in the dtype of a float.
 #[track_caller]
@@ -23,39 +23,39 @@ fn replaced(x: &Tensor, by: f64) -> Tensor {
 /// The sum without NaN.
 #[track_caller]
 pub fn nansum(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sum(&replaced(x, 0.0), axes)
 }
 
 /// The product without NaN.
 #[track_caller]
 pub fn nanprod(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     super::prod(&replaced(x, 1.0), axes)
 }
 
 /// The mean without NaN.
 #[track_caller]
 pub fn nanmean(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into();
     if is_exact(x) {
         return super::mean(x, axes);
     }
-    write::rounded([x], |[x]| nansum(&x, axes.clone()) / counted(&x, axes))
+    record::rounded([x], |[x]| nansum(&x, axes.clone()) / counted(&x, axes))
 }
 
 /// The largest number; NaN if there is none.
 #[track_caller]
 pub fn nanmax(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     extreme(x, axes.into(), f64::NEG_INFINITY, super::max)
 }
 
 /// The smallest number; NaN if there is none.
 #[track_caller]
 pub fn nanmin(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     extreme(x, axes.into(), f64::INFINITY, super::min)
 }
 
@@ -72,8 +72,8 @@ fn extreme(x: &Tensor, axes: ReduceAxes, fill: f64, f: fn(&Tensor, ReduceAxes) -
 /// The index of the largest number; −1 if there is none.
 #[track_caller]
 pub fn nanargmax(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nanargmax", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("nanargmax", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -87,8 +87,8 @@ pub fn nanargmax(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// The index of the smallest number; −1 if there is none.
 #[track_caller]
 pub fn nanargmin(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nanargmin", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("nanargmin", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -102,8 +102,8 @@ pub fn nanargmin(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// Running sums in which NaN counts as 0.
 #[track_caller]
 pub fn nancumsum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nancumsum", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("nancumsum", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -113,8 +113,8 @@ pub fn nancumsum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// Running products in which NaN counts as 1.
 #[track_caller]
 pub fn nancumprod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("nancumprod", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("nancumprod", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -133,15 +133,15 @@ fn variance(x: &Tensor, axes: ReduceAxes, ddof: usize) -> Tensor {
 /// The variance without NaN; NaN where no more than `ddof` numbers are left.
 #[track_caller]
 pub fn nanvar(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
-    let _here = crate::write::here();
-    let x = x.cast(write::float_of(x.dtype()));
-    write::rounded([&x], |[x]| variance(&x, axes.into(), ddof))
+    let _here = crate::record::here();
+    let x = x.cast(record::float_of(x.dtype()));
+    record::rounded([&x], |[x]| variance(&x, axes.into(), ddof))
 }
 
 /// The standard deviation without NaN.
 #[track_caller]
 pub fn nanstd(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
-    let _here = crate::write::here();
-    let x = x.cast(write::float_of(x.dtype()));
-    write::rounded([&x], |[x]| variance(&x, axes.into(), ddof).sqrt())
+    let _here = crate::record::here();
+    let x = x.cast(record::float_of(x.dtype()));
+    record::rounded([&x], |[x]| variance(&x, axes.into(), ddof).sqrt())
 }

@@ -1,14 +1,14 @@
 //! Sorting, and places in sorted order.
 
-use crate::{ReduceAxes, DType, Tensor, lax, write};
+use crate::{DType, ReduceAxes, Tensor, lax, record};
 use ir::ops::{GatherMode, Sort};
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
 /// Sorted along an axis, NaN last; `None` sorts all elements in order.
 #[track_caller]
 pub fn sort(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("sort", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("sort", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -21,16 +21,16 @@ pub fn sort(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// The indices that sort, as i64; equal elements keep their order.
 #[track_caller]
 pub fn argsort(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("argsort", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("argsort", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
     let flat = axis.is_none();
     let x = if flat { super::ravel(x) } else { x.clone() };
-    write::one(&[&x], |b, v| {
+    record::one(&[&x], |b, v| {
         let ty = b.ty(v[0]);
-        let axis = write::axis("argsort", &ty, axis.unwrap_or(0))?;
+        let axis = record::axis("argsort", &ty, axis.unwrap_or(0))?;
         let op = Sort { axis, num_keys: 1, descending: false };
         let p = op.permutation(b, &[v[0]])?;
         b.cast(p, DType::I64)
@@ -41,14 +41,14 @@ pub fn argsort(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// NaN is sorted to the end.
 #[track_caller]
 pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[sorted, values], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[sorted, values], |b, v| {
         let (ty, tv) = (b.ty(v[0]), b.ty(v[1]));
         if ty.rank() != 1 {
-            return Err(write::misfit("searchsorted", &[ty, tv], "what is searched has to be a vector"));
+            return Err(record::misfit("searchsorted", &[ty, tv], "what is searched has to be a vector"));
         }
         let Some(dtype) = ty.dtype.promote(tv.dtype) else {
-            return Err(write::misfit("searchsorted", &[ty, tv], "they have no dtype in common"));
+            return Err(record::misfit("searchsorted", &[ty, tv], "they have no dtype in common"));
         };
         let (sorted, values) = (b.cast(v[0], dtype)?, b.cast(v[1], dtype)?);
         let n = ty.shape[0];
@@ -87,13 +87,13 @@ fn is_less(b: &mut dyn GraphBuilder, x: Value, y: Value) -> ir::Result<Value> {
 /// The indices that sort by several keys along an axis, the last key first.
 #[track_caller]
 pub fn lexsort(keys: &[&Tensor], axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let keys: Vec<&Tensor> = keys.iter().rev().copied().collect();
-    write::one(&keys, |b, v| {
+    record::one(&keys, |b, v| {
         let Some(&first) = v.first() else {
-            return Err(write::misfit("lexsort", &[], "there is no key to sort by"));
+            return Err(record::misfit("lexsort", &[], "there is no key to sort by"));
         };
-        let axis = write::axis("lexsort", &b.ty(first), axis)?;
+        let axis = record::axis("lexsort", &b.ty(first), axis)?;
         let op = Sort { axis, num_keys: v.len(), descending: false };
         let p = op.permutation(b, v)?;
         b.cast(p, DType::I64)

@@ -1,6 +1,6 @@
 //! Polynomials by their coefficients, highest power first.
 
-use crate::{Tensor, engine_of, write};
+use crate::{Tensor, engine_of, record};
 
 /// Coefficients with zeros in front, to a length.
 #[track_caller]
@@ -15,7 +15,7 @@ fn widen(p: &Tensor, n: usize) -> Tensor {
 /// The sum of two polynomials.
 #[track_caller]
 pub fn polyadd(p: &Tensor, q: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = p.numel().max(q.numel());
     widen(p, n) + widen(q, n)
 }
@@ -23,7 +23,7 @@ pub fn polyadd(p: &Tensor, q: &Tensor) -> Tensor {
 /// The difference of two polynomials.
 #[track_caller]
 pub fn polysub(p: &Tensor, q: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = p.numel().max(q.numel());
     widen(p, n) - widen(q, n)
 }
@@ -31,16 +31,16 @@ pub fn polysub(p: &Tensor, q: &Tensor) -> Tensor {
 /// The product of two polynomials.
 #[track_caller]
 pub fn polymul(p: &Tensor, q: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     super::convolve(p, q, "full")
 }
 
 /// The value of a polynomial, by Horner's scheme.
 #[track_caller]
 pub fn polyval(p: &Tensor, x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if p.rank() == 0 || p.error().is_some() {
-        let bad = || write::invalid("polyval", format!("{} is no list of coefficients", p.ty()));
+        let bad = || record::invalid("polyval", format!("{} is no list of coefficients", p.ty()));
         return p.error().map_or_else(bad, Tensor::from_error);
     }
     let zero = x * 0 + p.index(0, 0) * 0;
@@ -52,7 +52,7 @@ pub fn polyval(p: &Tensor, x: &Tensor) -> Tensor {
 /// Of integers and bools it is i64, or u64 of those, as the powers are.
 #[track_caller]
 pub fn polyder(p: &Tensor, m: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let wide = if m == 0 { p.dtype() } else { super::sum_dtype(p.dtype()) };
     (0..m).fold(p.cast(wide), |p, _| {
         let n = p.numel().max(1) - 1;
@@ -64,8 +64,8 @@ pub fn polyder(p: &Tensor, m: usize) -> Tensor {
 /// An integral of a polynomial with constant 0, `m` times.
 #[track_caller]
 pub fn polyint(p: &Tensor, m: usize) -> Tensor {
-    let _here = crate::write::here();
-    (0..m).fold(p.cast(write::float_of(p.dtype())), |p, _| {
+    let _here = crate::record::here();
+    (0..m).fold(p.cast(record::float_of(p.dtype())), |p, _| {
         let n = p.numel();
         let powers: Vec<f64> = (1..=n).rev().map(|k| k as f64).collect();
         let divided = &p / engine_of(&p).tensor(&powers, &[n]).cast(p.dtype());
@@ -76,8 +76,8 @@ pub fn polyint(p: &Tensor, m: usize) -> Tensor {
 /// The monic polynomial with these roots.
 #[track_caller]
 pub fn poly(roots: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    let roots = roots.cast(write::float_of(roots.dtype()));
+    let _here = crate::record::here();
+    let roots = roots.cast(record::float_of(roots.dtype()));
     let one = engine_of(&roots).ones(roots.dtype(), &[1]);
     (0..roots.numel()).fold(one.clone(), |p, i| {
         let factor = super::concatenate(&[&one, &(-roots.index(0, i as isize)).unsqueeze(0)], 0);
@@ -88,13 +88,13 @@ pub fn poly(roots: &Tensor) -> Tensor {
 /// Quotient and remainder of two polynomials; the remainder has as many coefficients as the dividend.
 #[track_caller]
 pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (m, n) = (u.numel(), v.numel());
     if n == 0 || m == 0 || u.rank() != 1 || v.rank() != 1 {
-        let bad = write::invalid("polydiv", format!("{} and {} are no lists of coefficients", u.ty(), v.ty()));
+        let bad = record::invalid("polydiv", format!("{} and {} are no lists of coefficients", u.ty(), v.ty()));
         return (bad.clone(), bad);
     }
-    let (u, v) = (u.cast(write::float_of(u.dtype())), v.cast(write::float_of(v.dtype())));
+    let (u, v) = (u.cast(record::float_of(u.dtype())), v.cast(record::float_of(v.dtype())));
     if m < n {
         return (engine_of(&u).zeros(u.dtype(), &[1]), u);
     }
@@ -113,8 +113,8 @@ pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
 /// The polynomial of a degree that fits points best, by least squares.
 #[track_caller]
 pub fn polyfit(x: &Tensor, y: &Tensor, degree: usize) -> Tensor {
-    let _here = crate::write::here();
-    let x = x.cast(write::float_of(x.dtype()));
+    let _here = crate::record::here();
+    let x = x.cast(record::float_of(x.dtype()));
     let powers = super::vander(&x, Some(degree + 1), false);
     // Columns of one length make the problem as well conditioned as scaling can.
     let scale = super::sum(&powers.square(), 0).sqrt();

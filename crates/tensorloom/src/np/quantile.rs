@@ -1,6 +1,6 @@
 //! Quantiles, and elements of what is sorted.
 
-use crate::{ReduceAxes, Tensor, engine_of, lax, write};
+use crate::{ReduceAxes, Tensor, engine_of, lax, record};
 
 /// How a quantile that lies between two elements is made of them: NumPy's names of methods.
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ impl Method {
 fn method(op: &'static str, name: &str) -> Result<Method, Tensor> {
     METHODS.iter().find(|(n, _)| *n == name).map(|(_, m)| *m).ok_or_else(|| {
         let known: Vec<&str> = METHODS.iter().map(|(n, _)| *n).collect();
-        write::invalid(op, format!("the method {name:?} is none of {}", known.join(", ")))
+        record::invalid(op, format!("the method {name:?} is none of {}", known.join(", ")))
     })
 }
 
@@ -88,9 +88,9 @@ fn lines(op: &'static str, x: &Tensor, along: &ReduceAxes) -> Result<(Tensor, Ve
         return Err(Tensor::from_error(e));
     }
     let (axes, kept) =
-        super::resolve(along, op, x.ty()).map_err(|e| Tensor::from_error(e.at(&write::place()).into()))?;
+        super::resolve(along, op, x.ty()).map_err(|e| Tensor::from_error(e.at(&record::place()).into()))?;
     if (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
-        return Err(write::invalid(op, format!("the axes {axes:?} name one twice")));
+        return Err(record::invalid(op, format!("the axes {axes:?} name one twice")));
     }
     let rest: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).collect();
     let order: Vec<isize> = rest.iter().chain(&axes).map(|&a| a as isize).collect();
@@ -109,14 +109,14 @@ fn quantile_of(op: &'static str, x: &Tensor, q: f64, along: ReduceAxes, name: &s
         (Err(bad), _) | (_, Err(bad)) => return bad,
     };
     if !(0.0..=1.0).contains(&q) {
-        return write::invalid(op, format!("{q} is no part of all elements: it has to lie between 0 and 1"));
+        return record::invalid(op, format!("{q} is no part of all elements: it has to lie between 0 and 1"));
     }
-    let x = x.cast(write::float_of(x.dtype()));
+    let x = x.cast(record::float_of(x.dtype()));
     let n = x.size(-1);
     if n == 0 {
         return engine_of(&x).full(x.dtype(), &shape.iter().map(|&n| n as usize).collect::<Vec<_>>(), f64::NAN);
     }
-    write::rounded([&x], |[x]| {
+    record::rounded([&x], |[x]| {
         // NaN is sorted to the end.
         let sorted = lax::sort(&x, -1);
         let y = if skip {
@@ -153,14 +153,14 @@ fn of_numbers(x: &Tensor, sorted: &Tensor, q: f64, method: Method) -> Tensor {
 /// The middle element in order, or the mean of the middle two, along axes.
 #[track_caller]
 pub fn median(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("median", x, 0.5, axis.into(), "linear", false)
 }
 
 /// The element below which a fraction `q` lies along axes, by linear interpolation.
 #[track_caller]
 pub fn quantile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("quantile", x, q, axis.into(), "linear", false)
 }
 
@@ -175,41 +175,41 @@ pub fn quantile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
 /// ```
 #[track_caller]
 pub fn quantile_by(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>, method: &str) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("quantile_by", x, q, axis.into(), method, false)
 }
 
 /// [`quantile`] by percent.
 #[track_caller]
 pub fn percentile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("percentile", x, q / 100.0, axis.into(), "linear", false)
 }
 
 /// [`median`] without NaN.
 #[track_caller]
 pub fn nanmedian(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("nanmedian", x, 0.5, axis.into(), "linear", true)
 }
 
 /// [`quantile`] without NaN.
 #[track_caller]
 pub fn nanquantile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("nanquantile", x, q, axis.into(), "linear", true)
 }
 
 /// [`quantile_by`] without NaN.
 #[track_caller]
 pub fn nanquantile_by(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>, method: &str) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("nanquantile_by", x, q, axis.into(), method, true)
 }
 
 /// [`percentile`] without NaN.
 #[track_caller]
 pub fn nanpercentile(x: &Tensor, q: f64, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     quantile_of("nanpercentile", x, q / 100.0, axis.into(), "linear", true)
 }

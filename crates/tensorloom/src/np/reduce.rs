@@ -1,14 +1,14 @@
 //! Reductions and running reductions.
 
-use crate::write::{self, float_of};
+use crate::record::{self, float_of};
 use crate::{DType, Tensor};
-pub use engine::{ReduceAxes, along};
+pub use engine::{ReduceAxes, axes};
 use ir::ops::ReduceKind;
-use ir::{GraphBuilder, Compare, Type, Value};
+use ir::{Compare, GraphBuilder, Type, Value};
 
 /// The axes of a type, and the shape with them kept.
-pub(crate) fn resolve(along: &ReduceAxes, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
-    let axes = write::axes(op, ty, axes.axes.as_deref())?;
+pub(crate) fn resolve(reduce: &ReduceAxes, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
+    let axes = record::axes(op, ty, reduce.axes.as_deref())?;
     let kept = (0..ty.rank()).map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] }).collect();
     Ok((axes, kept))
 }
@@ -18,13 +18,13 @@ pub(crate) fn resolve(along: &ReduceAxes, op: &str, ty: &Type) -> ir::Result<(Ve
 pub(crate) fn over(
     op: &'static str,
     x: &Tensor,
-    along: ReduceAxes,
+    reduce: ReduceAxes,
     f: impl FnOnce(&mut dyn GraphBuilder, Value, &[usize]) -> ir::Result<Value>,
 ) -> Tensor {
-    write::one(&[x], |b, v| {
-        let (axes, kept) = resolve(&axes, op, &b.ty(v[0]))?;
+    record::one(&[x], |b, v| {
+        let (axes, kept) = resolve(&reduce, op, &b.ty(v[0]))?;
         let y = f(b, v[0], &axes)?;
-        if axes.keep { b.reshape(y, &kept) } else { Ok(y) }
+        if reduce.keep { b.reshape(y, &kept) } else { Ok(y) }
     })
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn sum_dtype(d: DType) -> DType {
 /// The sum.
 #[track_caller]
 pub fn sum(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("sum", x, axes.into(), |b, x, axes| {
         let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
         b.sum(x, axes)
@@ -46,7 +46,7 @@ pub fn sum(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// The product.
 #[track_caller]
 pub fn prod(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("prod", x, axes.into(), |b, x, axes| {
         let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
         b.reduce(ReduceKind::Prod, x, axes)
@@ -56,21 +56,21 @@ pub fn prod(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// The largest element.
 #[track_caller]
 pub fn max(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("max", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Max, x, axes))
 }
 
 /// The smallest element.
 #[track_caller]
 pub fn min(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("min", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Min, x, axes))
 }
 
 /// The largest element less the smallest.
 #[track_caller]
 pub fn ptp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into();
     max(x, axes.clone()) - min(x, axes)
 }
@@ -86,7 +86,7 @@ fn truth(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
 /// Whether all elements are true, or not zero.
 #[track_caller]
 pub fn all(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("all", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
         b.reduce(ReduceKind::Min, x, axes)
@@ -96,7 +96,7 @@ pub fn all(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// Whether any element is true, or not zero.
 #[track_caller]
 pub fn any(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("any", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
         b.reduce(ReduceKind::Max, x, axes)
@@ -106,7 +106,7 @@ pub fn any(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// How many elements are not zero.
 #[track_caller]
 pub fn count_nonzero(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("count_nonzero", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
         let x = b.cast(x, DType::I64)?;
@@ -123,14 +123,14 @@ pub(crate) fn mean_of(b: &mut dyn GraphBuilder, x: Value, axes: &[usize]) -> ir:
 /// The mean.
 #[track_caller]
 pub fn mean(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("mean", x, axes.into(), mean_of)
 }
 
 /// The mean with weights of the same shape, or of the size of the one axis.
 #[track_caller]
 pub fn average(x: &Tensor, axes: impl Into<ReduceAxes>, weights: Option<&Tensor>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into();
     let Some(w) = weights else { return mean(x, axes) };
     if let Some(e) = x.error().or_else(|| w.error()) {
@@ -147,13 +147,13 @@ pub fn average(x: &Tensor, axes: impl Into<ReduceAxes>, weights: Option<&Tensor>
     };
     // Integers and bools are multiplied as floats: their products may not fit.
     let (x, w) = (x.cast(float_of(x.dtype())), w.cast(float_of(w.dtype())));
-    write::rounded([&x, &w], |[x, w]| sum(&(&x * &w), axes.clone()) / sum(&w, axes))
+    record::rounded([&x, &w], |[x, w]| sum(&(&x * &w), axes.clone()) / sum(&w, axes))
 }
 
 /// The mean square distance from the mean, over `n − ddof`.
 #[track_caller]
 pub fn var(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("var", x, axes.into(), |b, x, axes| {
         let dtype = float_of(b.ty(x).dtype);
         let y = variance(b, x, axes, ddof)?;
@@ -179,7 +179,7 @@ fn variance(b: &mut dyn GraphBuilder, x: Value, axes: &[usize], ddof: usize) -> 
 /// The square root of [`var`].
 #[track_caller]
 pub fn std(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     over("std", x, axes.into(), |b, x, axes| {
         let dtype = float_of(b.ty(x).dtype);
         let y = variance(b, x, axes, ddof)?;
@@ -190,11 +190,11 @@ pub fn std(x: &Tensor, axes: impl Into<ReduceAxes>, ddof: usize) -> Tensor {
 
 #[track_caller]
 fn running(kind: ReduceKind, x: &Tensor, axis: Option<isize>) -> Tensor {
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         let mut x = b.cast(v[0], sum_dtype(ty.dtype))?;
         let axis = match axis {
-            Some(a) => write::axis("a running reduction", &ty, a)?,
+            Some(a) => record::axis("a running reduction", &ty, a)?,
             None => {
                 x = b.reshape(x, &[ty.numel()])?;
                 0
@@ -207,8 +207,8 @@ fn running(kind: ReduceKind, x: &Tensor, axis: Option<isize>) -> Tensor {
 /// Running sums along an axis, or of all elements in order.
 #[track_caller]
 pub fn cumsum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("cumsum", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("cumsum", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -218,8 +218,8 @@ pub fn cumsum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// Running products along an axis, or of all elements in order.
 #[track_caller]
 pub fn cumprod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("cumprod", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("cumprod", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -229,8 +229,8 @@ pub fn cumprod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// The array API's [`cumsum`].
 #[track_caller]
 pub fn cumulative_sum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("cumulative_sum", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("cumulative_sum", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -240,8 +240,8 @@ pub fn cumulative_sum(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// The array API's [`cumprod`].
 #[track_caller]
 pub fn cumulative_prod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("cumulative_prod", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("cumulative_prod", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -250,10 +250,10 @@ pub fn cumulative_prod(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 
 #[track_caller]
 fn place(x: &Tensor, axis: Option<isize>, max: bool) -> Tensor {
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         let (x, axis) = match axis {
-            Some(a) => (v[0], write::axis("argmax", &ty, a)?),
+            Some(a) => (v[0], record::axis("argmax", &ty, a)?),
             None => (b.reshape(v[0], &[ty.numel()])?, 0),
         };
         if max { b.argmax(x, axis, DType::I64) } else { b.argmin(x, axis, DType::I64) }
@@ -263,8 +263,8 @@ fn place(x: &Tensor, axis: Option<isize>, max: bool) -> Tensor {
 /// The index of the first largest element along an axis, or among all in order, as i64.
 #[track_caller]
 pub fn argmax(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("argmax", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("argmax", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -274,8 +274,8 @@ pub fn argmax(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// The index of the first smallest element along an axis, or among all in order, as i64.
 #[track_caller]
 pub fn argmin(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("argmin", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("argmin", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -285,14 +285,14 @@ pub fn argmin(x: &Tensor, axis: impl Into<ReduceAxes>) -> Tensor {
 /// The area under samples by trapezoids `dx` wide, along an axis.
 #[track_caller]
 pub fn trapezoid(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = super::need_rank("trapezoid", y, 1) {
         return e;
     }
     let y = y.cast(float_of(y.dtype()));
     match x {
-        None => write::rounded([&y], |[y]| area(&y, None, dx, axis)),
-        Some(x) => write::rounded([&y, x], |[y, x]| area(&y, Some(&x), dx, axis)),
+        None => record::rounded([&y], |[y]| area(&y, None, dx, axis)),
+        Some(x) => record::rounded([&y, x], |[y, x]| area(&y, Some(&x), dx, axis)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Shapes and the order of axes.
 
 use super::{need_rank, signed};
-use crate::write;
-use crate::{ReduceAxes, Dims, Operand, Tensor};
+use crate::record;
+use crate::{Dims, Operand, ReduceAxes, Tensor};
 
 /// The shape.
 pub fn shape(x: &Tensor) -> Vec<usize> {
@@ -22,21 +22,21 @@ pub fn size(x: &Tensor) -> usize {
 /// The same elements under another shape; one size may be −1.
 #[track_caller]
 pub fn reshape(x: &Tensor, shape: impl Dims) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.reshape(shape)
 }
 
 /// All elements in order.
 #[track_caller]
 pub fn ravel(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.reshape(&[-1])
 }
 
 /// Axes in another order; reversed if none is given.
 #[track_caller]
 pub fn transpose(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     match axes.into().axes {
         Some(axes) => x.permute(axes),
         None => x.permute(&(0..x.rank() as isize).rev().collect::<Vec<_>>()),
@@ -46,36 +46,36 @@ pub fn transpose(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// Axes in another order.
 #[track_caller]
 pub fn permute_dims(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     transpose(x, axes)
 }
 
 /// Exchanges two axes.
 #[track_caller]
 pub fn swapaxes(x: &Tensor, a: isize, b: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.transpose(a, b)
 }
 
 /// Exchanges the last two axes.
 #[track_caller]
 pub fn matrix_transpose(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     need_rank("matrix_transpose", x, 2).unwrap_or_else(|| x.transpose(-2, -1))
 }
 
 /// Moves axes to other places; the others keep their order.
 #[track_caller]
 pub fn moveaxis(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("moveaxis", x, 0) {
         return e;
     }
-    let resolve = |axes: &[isize]| write::axes("moveaxis", x.ty(), Some(axes));
+    let resolve = |axes: &[isize]| record::axes("moveaxis", x.ty(), Some(axes));
     let (from, to) = match (resolve(from), resolve(to)) {
         (Ok(f), Ok(t)) if f.len() == t.len() => (f, t),
-        (Err(e), _) | (_, Err(e)) => return Tensor::from_error(e.at(&crate::write::place()).into()),
-        _ => return write::invalid("moveaxis", format!("{} sources, {} places", from.len(), to.len())),
+        (Err(e), _) | (_, Err(e)) => return Tensor::from_error(e.at(&crate::record::place()).into()),
+        _ => return record::invalid("moveaxis", format!("{} sources, {} places", from.len(), to.len())),
     };
     let mut perm: Vec<isize> = (0..x.rank()).filter(|a| !from.contains(a)).map(|a| a as isize).collect();
     let mut pairs: Vec<(usize, usize)> = to.into_iter().zip(from).collect();
@@ -89,7 +89,7 @@ pub fn moveaxis(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
 /// New axes of size 1, at places of the result.
 #[track_caller]
 pub fn expand_dims(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let axes = axes.into().axes.unwrap_or_default();
     let rank = (x.rank() + axes.len()) as isize;
     let mut places: Vec<isize> = axes.iter().map(|&a| if a < 0 { a + rank } else { a }).collect();
@@ -100,7 +100,7 @@ pub fn expand_dims(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// Without axes of size 1: those given, or all.
 #[track_caller]
 pub fn squeeze(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let rank = x.rank() as isize;
     let mut places: Vec<isize> = match axes.into().axes {
         Some(axes) => axes.iter().map(|&a| if a < 0 { a + rank } else { a }).collect(),
@@ -113,24 +113,24 @@ pub fn squeeze(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 /// Repeats axes of size 1, and new ones in front, to a shape.
 #[track_caller]
 pub fn broadcast_to(x: &Tensor, shape: impl Dims) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.expand(shape)
 }
 
 /// The shape that shapes broadcast to, if they do.
 pub fn broadcast_shapes(shapes: &[&[usize]]) -> Option<Vec<usize>> {
-    write::broadcast(shapes).map(|s| s.to_vec())
+    record::broadcast(shapes).map(|s| s.to_vec())
 }
 
 /// All with one shape.
 #[track_caller]
 pub fn broadcast_arrays(xs: &[&Tensor]) -> Vec<Tensor> {
-    let _here = crate::write::here();
-    match write::broadcast(&xs.iter().map(|x| x.shape()).collect::<Vec<_>>()) {
+    let _here = crate::record::here();
+    match record::broadcast(&xs.iter().map(|x| x.shape()).collect::<Vec<_>>()) {
         Some(shape) => xs.iter().map(|x| broadcast_to(x, &shape)).collect(),
         None => {
             let shapes: Vec<&[usize]> = xs.iter().map(|x| x.shape()).collect();
-            let bad = write::invalid("broadcast_arrays", format!("{shapes:?} don't broadcast"));
+            let bad = record::invalid("broadcast_arrays", format!("{shapes:?} don't broadcast"));
             xs.iter().map(|_| bad.clone()).collect()
         }
     }
@@ -139,28 +139,28 @@ pub fn broadcast_arrays(xs: &[&Tensor]) -> Vec<Tensor> {
 /// Reverses axes, or all.
 #[track_caller]
 pub fn flip(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.flip(axes)
 }
 
 /// Reverses the second axis.
 #[track_caller]
 pub fn fliplr(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.flip(&[1])
 }
 
 /// Reverses the first axis.
 #[track_caller]
 pub fn flipud(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.flip(&[0])
 }
 
 /// Turns by `k` right angles in the plane of two axes.
 #[track_caller]
 pub fn rot90(x: &Tensor, k: i32, a: isize, b: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     match k.rem_euclid(4) {
         0 => x.clone(),
         1 => x.flip(&[b]).transpose(a, b),
@@ -172,8 +172,8 @@ pub fn rot90(x: &Tensor, k: i32, a: isize, b: isize) -> Tensor {
 /// Moves elements along an axis, or all in order, the last ones to the front.
 #[track_caller]
 pub fn roll(x: &Tensor, by: isize, axis: impl Into<ReduceAxes>) -> Tensor {
-    let _here = crate::write::here();
-    let axis = match write::one_axis("roll", axis) {
+    let _here = crate::record::here();
+    let axis = match record::one_axis("roll", axis) {
         Ok(axis) => axis,
         Err(bad) => return bad,
     };
@@ -216,18 +216,18 @@ pub enum PadMode {
 /// Adds elements before and after each axis.
 #[track_caller]
 pub fn pad(x: &Tensor, widths: &[(usize, usize)], mode: PadMode) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("pad", x, 0) {
         return e;
     }
     if widths.len() != x.rank() {
-        return write::invalid("pad", format!("{} widths for {}", widths.len(), x.ty()));
+        return record::invalid("pad", format!("{} widths for {}", widths.len(), x.ty()));
     }
     if let PadMode::Constant(fill) = mode {
         let fill = fill.of(x).cast(x.dtype());
         let low: Vec<i64> = widths.iter().map(|w| w.0 as i64).collect();
         let high: Vec<i64> = widths.iter().map(|w| w.1 as i64).collect();
-        return write::one(&[x, &fill], |b, v| b.pad(v[0], v[1], &low, &high, &vec![0; low.len()]));
+        return record::one(&[x, &fill], |b, v| b.pad(v[0], v[1], &low, &high, &vec![0; low.len()]));
     }
     let mut y = x.clone();
     for (axis, &(low, high)) in widths.iter().enumerate() {
@@ -236,7 +236,7 @@ pub fn pad(x: &Tensor, widths: &[(usize, usize)], mode: PadMode) -> Tensor {
         }
         if x.shape()[axis] == 0 {
             let text = format!("axis {axis} of {} has no element to continue; pad it with a constant", x.ty());
-            return write::invalid("pad", text);
+            return record::invalid("pad", text);
         }
         y = match &mode {
             PadMode::LinearRamp(end) => ramps(&y, axis as isize, (low, high), end),
@@ -288,7 +288,7 @@ fn statistics(x: &Tensor, axis: isize, (low, high): (usize, usize), mode: &PadMo
 /// Steps from the elements at both ends of an axis to a number.
 fn ramps(x: &Tensor, axis: isize, (low, high): (usize, usize), end: &Operand) -> Tensor {
     let end = end.of(x).cast(x.dtype());
-    let d = write::float_of(x.dtype());
+    let d = record::float_of(x.dtype());
     let ramp = |edge: isize, n: usize, falls: bool| {
         let edge = x.index(axis, edge).unsqueeze(axis).cast(d);
         let shape: Vec<isize> = (0..x.rank() as isize).map(|a| if a == axis { -1 } else { 1 }).collect();

@@ -2,18 +2,18 @@
 
 use super::{need_rank, ravel};
 use crate::lax::{ConvOptions, Padding, conv_general_dilated};
-use crate::{DType, Tensor, write};
+use crate::{DType, Tensor, record};
 use std::f64::consts::PI;
 
 /// The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly.
 #[track_caller]
 pub fn convolve(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
     if a.numel() == 0 || b.numel() == 0 || a.rank() != 1 || b.rank() != 1 {
-        return write::invalid("convolve", format!("{} and {} are not two vectors with elements", a.ty(), b.ty()));
+        return record::invalid("convolve", format!("{} and {} are not two vectors with elements", a.ty(), b.ty()));
     }
     let (a, b) = if a.numel() < b.numel() { (b, a) } else { (a, b) };
     slide(a, &b.flip(&[0]), mode)
@@ -27,7 +27,7 @@ fn slide(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
         "full" => (n - 1, n - 1),
         "same" => (n / 2, n - 1 - n / 2),
         "valid" => (0, 0),
-        other => return write::invalid("convolve", format!("the mode {other:?} is none of full, same, valid")),
+        other => return record::invalid("convolve", format!("the mode {other:?} is none of full, same, valid")),
     };
     let options = ConvOptions { padding: Padding::Explicit(vec![pad]), ..ConvOptions::default() };
     let lines = |t: &Tensor| t.reshape(&[1, 1, -1]);
@@ -37,12 +37,12 @@ fn slide(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
 /// The cross-correlation of two vectors.
 #[track_caller]
 pub fn correlate(a: &Tensor, v: &Tensor, mode: &str) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = a.error().or_else(|| v.error()) {
         return Tensor::from_error(e);
     }
     if a.numel() == 0 || v.numel() == 0 || a.rank() != 1 || v.rank() != 1 {
-        return write::invalid("correlate", format!("{} and {} are not two vectors with elements", a.ty(), v.ty()));
+        return record::invalid("correlate", format!("{} and {} are not two vectors with elements", a.ty(), v.ty()));
     }
     if a.numel() >= v.numel() {
         return slide(a, v, mode);
@@ -54,7 +54,7 @@ pub fn correlate(a: &Tensor, v: &Tensor, mode: &str) -> Tensor {
 /// Differences of neighbours along an axis, `n` times; of bools whether they differ.
 #[track_caller]
 pub fn diff(x: &Tensor, n: usize, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("diff", x, 1) {
         return e;
     }
@@ -68,18 +68,18 @@ pub fn diff(x: &Tensor, n: usize, axis: isize) -> Tensor {
 /// Differences of neighbours of all elements in order.
 #[track_caller]
 pub fn ediff1d(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     diff(&ravel(x), 1, 0)
 }
 
 /// Changes jumps of more than half a period into their complements, along an axis.
 #[track_caller]
 pub fn unwrap(x: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("unwrap", x, 1) {
         return e;
     }
-    let x = &x.cast(write::float_of(x.dtype()));
+    let x = &x.cast(record::float_of(x.dtype()));
     let d = diff(x, 1, axis);
     let mut wrapped = super::remainder(&(&d + PI), 2.0 * PI) - PI;
     let half = super::full_like(&wrapped, -PI);
@@ -95,14 +95,14 @@ pub fn unwrap(x: &Tensor, axis: isize) -> Tensor {
 /// Linear interpolation of the points `(xp, fp)`, with `xp` increasing; constant outside.
 #[track_caller]
 pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let n = xp.numel() as isize;
     if n < 2 || xp.rank() != 1 || fp.shape() != xp.shape() {
-        return write::invalid("interp", format!("{} and {} are no two vectors of points", xp.ty(), fp.ty()));
+        return record::invalid("interp", format!("{} and {} are no two vectors of points", xp.ty(), fp.ty()));
     }
-    write::rounded([x, xp, fp], |t| {
+    record::rounded([x, xp, fp], |t| {
         // All digits of the widest; differences of integers may not fit their dtype.
-        let wide = super::result_type(&t.each_ref()).map_or(DType::F32, write::float_of);
+        let wide = super::result_type(&t.each_ref()).map_or(DType::F32, record::float_of);
         let [x, xp, fp] = t.map(|t| t.cast(wide));
         let (x, xp) = (&x, &xp);
         let i = super::searchsorted(xp, x, true).clamp(1, n as i64 - 1);
@@ -121,15 +121,15 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
 /// Slopes by central differences, and one-sided ones at the ends, of samples `step` apart along an axis.
 #[track_caller]
 pub fn gradient(x: &Tensor, step: f64, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = need_rank("gradient", x, 1) {
         return e;
     }
     let n = x.size(axis) as isize;
     if n < 2 {
-        return write::invalid("gradient", format!("{} has fewer than 2 samples along axis {axis}", x.ty()));
+        return record::invalid("gradient", format!("{} has fewer than 2 samples along axis {axis}", x.ty()));
     }
-    let x = x.cast(write::float_of(x.dtype()));
+    let x = x.cast(record::float_of(x.dtype()));
     let part = |a: isize, b: isize| x.slice(axis, a, b, 1);
     let inner = (part(2, n) - part(0, n - 2)) * 0.5;
     let (first, last) = (part(1, 2) - part(0, 1), part(n - 1, n) - part(n - 2, n - 1));

@@ -1,17 +1,17 @@
 //! Covariance and correlation.
 
-use crate::{Tensor, write};
+use crate::{Tensor, record};
 
 /// The covariance of variables, which are rows, over `n − ddof`.
 #[track_caller]
 pub fn cov(x: &Tensor, ddof: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if let Some(e) = super::need_rank("cov", x, 1) {
         return e;
     }
     let flat = x.rank() == 1;
-    let x = x.cast(write::float_of(x.dtype()));
-    write::rounded([&x], |[x]| {
+    let x = x.cast(record::float_of(x.dtype()));
+    record::rounded([&x], |[x]| {
         let c = covariance(&if flat { x.unsqueeze(0) } else { x }, ddof);
         if flat { c.reshape(&[]) } else { c }
     })
@@ -27,9 +27,9 @@ fn covariance(x: &Tensor, ddof: usize) -> Tensor {
 /// The correlation coefficients of variables, which are rows.
 #[track_caller]
 pub fn corrcoef(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    let x = x.cast(write::float_of(x.dtype()));
-    write::rounded([&x], |[x]| {
+    let _here = crate::record::here();
+    let x = x.cast(record::float_of(x.dtype()));
+    record::rounded([&x], |[x]| {
         let c = cov(&x, 1);
         if c.rank() == 0 {
             return &c / &c;

@@ -1,16 +1,16 @@
 //! Functions of one number.
 
 use super::binary::sign_bit;
-use crate::write::{self, float_of};
+use crate::record::{self, float_of};
 use crate::{DType, Tensor};
 use ir::ops::{Bitcast, StopGradient};
-use ir::{Binary, GraphBuilder, Compare, Unary, Value};
+use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 use std::f64::consts::PI;
 
 /// Records a function of floats; integers become floats first.
 #[track_caller]
 pub(crate) fn real(x: &Tensor, f: impl FnOnce(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> Tensor {
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let d = float_of(b.ty(v[0]).dtype);
         let x = b.cast(v[0], d)?;
         f(b, x)
@@ -22,7 +22,7 @@ macro_rules! reals {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor) -> Tensor {
-            let _here = crate::write::here();
+            let _here = crate::record::here();
             real(x, |b, x| b.unary(Unary::$op, x))
         }
         $(pub use self::$name as $alias;)*
@@ -80,7 +80,7 @@ fn rounding(x: &Tensor, op: Unary) -> Tensor {
     if x.error().is_none() && !x.dtype().is_float() {
         return x.clone();
     }
-    write::one(&[x], |b, v| b.unary(op, v[0]))
+    record::one(&[x], |b, v| b.unary(op, v[0]))
 }
 
 macro_rules! roundings {
@@ -88,7 +88,7 @@ macro_rules! roundings {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor) -> Tensor {
-            let _here = crate::write::here();
+            let _here = crate::record::here();
             rounding(x, Unary::$op)
         }
         $(pub use self::$name as $alias;)*
@@ -107,26 +107,26 @@ roundings! {
 /// Nearest integer, ties to even, as a float.
 #[track_caller]
 pub fn rint(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x, |b, x| b.unary(Unary::Round, x))
 }
 
 /// Rounds to a number of decimals, ties to even.
 #[track_caller]
 pub fn round(x: &Tensor, decimals: i32) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if decimals == 0 {
         return rounding(x, Unary::Round);
     }
     let scale = 10f64.powi(decimals.abs());
     // Tens and hundreds are divided by whole numbers, which are exact.
-    write::rounded([x], |[x]| if decimals < 0 { (&x / scale).round() * scale } else { (&x * scale).round() / scale })
+    record::rounded([x], |[x]| if decimals < 0 { (&x / scale).round() * scale } else { (&x * scale).round() / scale })
 }
 
 /// The same as [`round`].
 #[track_caller]
 pub fn around(x: &Tensor, decimals: i32) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     round(x, decimals)
 }
 
@@ -135,8 +135,8 @@ macro_rules! numbers {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor) -> Tensor {
-            let _here = crate::write::here();
-            write::one(&[x], |b, v| b.unary(Unary::$op, v[0]))
+            let _here = crate::record::here();
+            record::one(&[x], |b, v| b.unary(Unary::$op, v[0]))
         }
         $(pub use self::$name as $alias;)*
     )* };
@@ -145,14 +145,14 @@ macro_rules! numbers {
 /// `|x|`; bools are themselves.
 #[track_caller]
 pub fn abs(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[x], |b, v| if b.ty(v[0]).dtype == DType::Bool { Ok(v[0]) } else { b.unary(Unary::Abs, v[0]) })
+    let _here = crate::record::here();
+    record::one(&[x], |b, v| if b.ty(v[0]).dtype == DType::Bool { Ok(v[0]) } else { b.unary(Unary::Abs, v[0]) })
 }
 
 /// The same as [`abs`].
 #[track_caller]
 pub fn absolute(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     abs(x)
 }
 
@@ -168,21 +168,21 @@ numbers! {
 /// `x` itself.
 #[track_caller]
 pub fn positive(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     x.clone()
 }
 
 /// `x·x`; bools are squared as numbers of i8, as in NumPy.
 #[track_caller]
 pub fn square(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if x.error().is_none() && x.dtype() == DType::Bool { x.cast(DType::I8) } else { x.square() }
 }
 
 /// Cube root, of negative numbers too.
 #[track_caller]
 pub fn cbrt(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x, |b, x| {
         let d = b.ty(x).dtype;
         let x = b.cast(x, if d.bits() < 32 { DType::F32 } else { d })?;
@@ -227,8 +227,8 @@ fn cube_root(b: &mut dyn GraphBuilder, x: Value) -> ir::Result<Value> {
 /// `sin(πx)/(πx)`, 1 at 0.
 #[track_caller]
 pub fn sinc(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
-    write::rounded([x], |[x]| {
+    let _here = crate::record::here();
+    record::rounded([x], |[x]| {
         real(&x, |b, x| {
             let p = b.scale(x, PI)?;
             let (zero, one) = (b.full_like(p, 0.0)?, b.full_like(p, 1.0)?);
@@ -248,35 +248,35 @@ pub fn sinc(x: &Tensor) -> Tensor {
 /// Degrees to radians.
 #[track_caller]
 pub fn deg2rad(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x, |b, x| b.scale(x, PI / 180.0))
 }
 
 /// Degrees to radians.
 #[track_caller]
 pub fn radians(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     deg2rad(x)
 }
 
 /// Radians to degrees.
 #[track_caller]
 pub fn rad2deg(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     real(x, |b, x| b.scale(x, 180.0 / PI))
 }
 
 /// Radians to degrees.
 #[track_caller]
 pub fn degrees(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     rad2deg(x)
 }
 
 /// Fraction and integer part, both with the sign of `x`.
 #[track_caller]
 pub fn modf(x: &Tensor) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let whole = real(x, |b, x| b.unary(Unary::Trunc, x));
     let part = x - &whole;
     (is_infinite(x).select(&(x * 0.0).stop_gradient().sign(), &part), whole)
@@ -290,7 +290,7 @@ fn is_infinite(x: &Tensor) -> Tensor {
 /// Mantissa in ±[½, 1) and exponent as i32, so that `x = m · 2ᵉ`.
 #[track_caller]
 pub fn frexp(x: &Tensor) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let x = &x.cast(float_of(x.dtype()));
     let special = x.is_finite().not().or(&x.eq(&(x * 0.0)));
     let exponent = {
@@ -311,11 +311,11 @@ pub fn frexp(x: &Tensor) -> (Tensor, Tensor) {
 /// NaN becomes 0, infinities the largest numbers there are.
 #[track_caller]
 pub fn nan_to_num(x: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if x.error().is_some() || !x.dtype().is_float() {
         return x.clone();
     }
-    write::one(&[x], |b, v| {
+    record::one(&[x], |b, v| {
         let d = b.ty(v[0]).dtype;
         let most = largest(d);
         let (low, high) = (b.full_like(v[0], -most)?, b.full_like(v[0], most)?);

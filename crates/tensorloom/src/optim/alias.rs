@@ -1,10 +1,10 @@
 //! Optimisers by name, with the numbers that optax gives them.
 
 use super::{
-    Betas, GradientTransformation, Schedule, add_decayed_weights, chain, identity, scale_by_adadelta, scale_by_adam, scale_by_adamax,
-    scale_by_adan, scale_by_amsgrad, scale_by_belief, scale_by_learning_rate, scale_by_lion, scale_by_novograd,
-    scale_by_radam, scale_by_rms, scale_by_rss, scale_by_sign, scale_by_stddev, scale_by_trust_ratio, scale_by_yogi,
-    trace,
+    Betas, GradientTransformation, Schedule, add_decayed_weights, chain, identity, scale_by_adadelta, scale_by_adam,
+    scale_by_adamax, scale_by_adan, scale_by_amsgrad, scale_by_belief, scale_by_learning_rate, scale_by_lion,
+    scale_by_novograd, scale_by_radam, scale_by_rms, scale_by_rss, scale_by_sign, scale_by_stddev,
+    scale_by_trust_ratio, scale_by_yogi, trace,
 };
 
 /// Gradient descent, with momentum if given.
@@ -78,7 +78,12 @@ pub fn adan(learning_rate: impl Into<Schedule>) -> GradientTransformation {
 }
 
 /// RMSProp, around the mean if `centered`, with momentum if given.
-pub fn rmsprop(learning_rate: impl Into<Schedule>, decay: f64, centered: bool, momentum: Option<f64>) -> GradientTransformation {
+pub fn rmsprop(
+    learning_rate: impl Into<Schedule>,
+    decay: f64,
+    centered: bool,
+    momentum: Option<f64>,
+) -> GradientTransformation {
     let first = if centered { scale_by_stddev(decay, 1e-8) } else { scale_by_rms(decay, 1e-8) };
     let last = momentum.map_or_else(identity, |m| trace(m, false));
     chain([first, scale_by_learning_rate(learning_rate), last])

@@ -2,13 +2,13 @@
 
 use super::{GradientTransformation, each, stateless};
 use crate::np::{self, axes};
-use crate::write::rounded;
+use crate::record::rounded;
 use crate::{Tensor, Tree, engine};
 
 /// The root of the sum of squares of all elements of a tree.
 #[track_caller]
 pub fn global_norm<T: Tree>(tree: &T) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     norm(&tree.leaves())
 }
 

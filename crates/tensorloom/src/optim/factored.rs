@@ -1,7 +1,8 @@
 //! Adafactor: second moments of matrices as an outer product.
 
 use super::{
-    GradientTransformation, Schedule, Transform, chain, clip_by_block_rms, counter, scale, scale_by_param_block_rms, scale_by_schedule,
+    GradientTransformation, Schedule, Transform, chain, clip_by_block_rms, counter, scale, scale_by_param_block_rms,
+    scale_by_schedule,
 };
 use crate::np::{self, axes};
 use crate::{DType, Tensor, engine_of};

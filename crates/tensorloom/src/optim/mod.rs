@@ -37,7 +37,7 @@ pub use scale::*;
 pub use schedule::*;
 
 use crate::function::fail_like;
-use crate::{DType, Tensor, Tree, engine_of, np, write};
+use crate::{DType, Tensor, Tree, engine_of, np, record};
 
 /// A gradient transform: what a link of a chain does to the leaves of a tree.
 pub trait Transform: Send + Sync {
@@ -74,7 +74,7 @@ impl GradientTransformation {
     /// The state before the first step.
     #[track_caller]
     pub fn init<P: Tree>(&self, params: &P) -> OptState {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let leaves = params.leaves();
         OptState { parts: self.links.iter().map(|l| l.init(&leaves)).collect() }
     }
@@ -82,7 +82,7 @@ impl GradientTransformation {
     /// Updates for gradients, and the state after this step.
     #[track_caller]
     pub fn update<P: Tree>(&self, grads: &P, state: &OptState, params: &P) -> (P, OptState) {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let leaves = params.leaves();
         let mut updates = grads.leaves();
         let fits = updates.len() == leaves.len() && state.parts.len() == self.links.len();
@@ -92,7 +92,7 @@ impl GradientTransformation {
                 Some((g, p)) => format!("a gradient is {} for a parameter of {}", g.ty(), p.ty()),
                 None => "gradients, parameters and state are not of one optimiser and one tree".to_string(),
             };
-            let e = write::error("optim::update", text);
+            let e = record::error("optim::update", text);
             return (fail_like(grads, e.clone()), fail_like(state, e));
         }
         let mut parts = Vec::new();
@@ -109,12 +109,12 @@ impl GradientTransformation {
 /// Parameters with their updates added.
 #[track_caller]
 pub fn apply_updates<P: Tree>(params: &P, updates: &P) -> P {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let updates = updates.leaves();
     let mut next = updates.iter();
     params.map(|p| match next.next() {
         Some(u) => (p + u).cast(p.dtype()),
-        None => write::invalid("apply_updates", "there are fewer updates than parameters"),
+        None => record::invalid("apply_updates", "there are fewer updates than parameters"),
     })
 }
 

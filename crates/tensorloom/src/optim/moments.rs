@@ -1,7 +1,7 @@
 //! Scaling by running moments: Adam and its relatives.
 
-use super::{GradientTransformation, Clock, moment, per_leaf};
-use crate::{Tensor, np, write};
+use super::{Clock, GradientTransformation, moment, per_leaf};
+use crate::{Tensor, np, record};
 use ir::Values;
 use training::{Adam, BiasCorrection, momentum};
 
@@ -41,7 +41,7 @@ pub fn scale_by_adam(b: Betas) -> GradientTransformation {
         let ahead = if b.nesterov { 1.0 } else { 0.0 };
         let corrections = [c.correction(b.b1, 0.0, g), c.correction(b.b2, 0.0, g), c.correction(b.b1, ahead, g)];
         let args = [&s[0], &s[1], g, &corrections[0], &corrections[1], &corrections[2]];
-        let mut all = write::many(3, &args, |w, v| {
+        let mut all = record::many(3, &args, |w, v| {
             let corrections = BiasCorrection::Divided { c1: v[3], c2: v[4], ahead: b.nesterov.then_some(v[5]) };
             let found = adam.update(w, [v[0], v[1]], v[2], corrections)?;
             Ok(Values::from_slice(&[found.direction, found.mean, found.square]))
@@ -111,7 +111,7 @@ pub fn scale_by_radam(b: Betas, threshold: f64) -> GradientTransformation {
 /// Lion: the sign of a mean.
 pub fn scale_by_lion(b1: f64, b2: f64) -> GradientTransformation {
     per_leaf(&[0.0], move |_, g, _, s| {
-        let lion = write::many(2, &[&s[0], g], |w, v| {
+        let lion = record::many(2, &[&s[0], g], |w, v| {
             Ok(Values::from_slice(&momentum::lion(w, v[0], v[1], [b1, b2], false)?))
         });
         (lion[0].clone(), vec![lion[1].clone()])

@@ -1,6 +1,8 @@
 //! Muon: momentum made orthogonal.
 
-use super::{Betas, GradientTransformation, Schedule, Transform, chain, moment, per_leaf, scale_by_adam, scale_by_learning_rate};
+use super::{
+    Betas, GradientTransformation, Schedule, Transform, chain, moment, per_leaf, scale_by_adam, scale_by_learning_rate,
+};
 use crate::{Tensor, linalg};
 
 /// Coefficients of the quintic iteration, chosen for a steep slope at 0.
@@ -24,7 +26,7 @@ fn orthogonal(x: &Tensor, steps: usize) -> Tensor {
 pub fn scale_by_muon(beta: f64) -> GradientTransformation {
     per_leaf(&[0.0], move |c, g, _, s| {
         if g.rank() != 2 {
-            return (crate::write::invalid("muon", format!("{} is no matrix", g.ty())), s.to_vec());
+            return (crate::record::invalid("muon", format!("{} is no matrix", g.ty())), s.to_vec());
         }
         let mu = moment(&s[0], g, beta);
         let ahead = &mu * beta / c.correction(beta, 1.0, g) + g * (1.0 - beta) / c.correction(beta, 0.0, g);

@@ -1,8 +1,8 @@
 //! Scaling, momentum, decay.
 
-use super::{GradientTransformation, Counted, Schedule, each, moment, per_leaf, stateless};
-use crate::write::rounded;
-use crate::{np, write};
+use super::{Counted, GradientTransformation, Schedule, each, moment, per_leaf, stateless};
+use crate::record::rounded;
+use crate::{np, record};
 use ir::Values;
 use training::momentum::momentum;
 
@@ -24,10 +24,12 @@ pub fn scale(factor: f64) -> GradientTransformation {
 /// Updates times what a schedule gives for the number of steps before.
 pub fn scale_by_schedule(schedule: impl Into<Schedule>) -> GradientTransformation {
     let schedule = schedule.into();
-    GradientTransformation::new(Counted(move |count: &crate::Tensor, updates: Vec<crate::Tensor>, _: &[crate::Tensor]| {
-        let rate = schedule.at(count);
-        updates.iter().map(|g| g * rate.cast(g.dtype())).collect()
-    }))
+    GradientTransformation::new(Counted(
+        move |count: &crate::Tensor, updates: Vec<crate::Tensor>, _: &[crate::Tensor]| {
+            let rate = schedule.at(count);
+            updates.iter().map(|g| g * rate.cast(g.dtype())).collect()
+        },
+    ))
 }
 
 /// Updates times a learning rate, downhill.
@@ -47,7 +49,7 @@ pub fn scale_by_sign() -> GradientTransformation {
 pub fn trace(decay: f64, nesterov: bool) -> GradientTransformation {
     per_leaf(&[0.0], move |_, g, _, s| {
         let all =
-            write::many(2, &[&s[0], g], |b, v| Ok(Values::from_slice(&momentum(b, v[0], v[1], decay, nesterov)?)));
+            record::many(2, &[&s[0], g], |b, v| Ok(Values::from_slice(&momentum(b, v[0], v[1], decay, nesterov)?)));
         (all[0].clone(), vec![all[1].clone()])
     })
 }

@@ -34,7 +34,7 @@ impl Schedule {
     /// The number at a step.
     #[track_caller]
     pub fn at(&self, step: &Tensor) -> Tensor {
-        let _here = crate::write::here();
+        let _here = crate::record::here();
         let step = step.cast(DType::F64);
         match self {
             Schedule::Known(known) => known.at(&Step(step)).0,

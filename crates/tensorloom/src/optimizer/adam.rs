@@ -1,7 +1,7 @@
 //! Adam and AdamW.
 
 use super::{Optimizer, Shared, Update};
-use crate::{Result, Tensor, engine_of, write};
+use crate::{Result, Tensor, engine_of, record};
 use ir::Values;
 use training::adam::{self, BiasCorrection, apply_update};
 
@@ -14,7 +14,7 @@ fn update(numbers: adam::Adam, mut u: Update<'_>, grad: &Tensor, kept: Option<f6
     let number = |x: f64| engine_of(u.param).full(u.param.dtype(), &[], x);
     let (rate, root2, kept) = (number(u.lr / c1), number(c2.sqrt()), kept.map(number));
     let args: Vec<&Tensor> = [u.param, &m, &v, grad, &rate, &root2].into_iter().chain(&kept).collect();
-    let new = write::many(3, &args, |b, x| {
+    let new = record::many(3, &args, |b, x| {
         let mut param = x[0];
         if let Some(kept) = x.get(6) {
             let shape = b.ty(param).shape;

@@ -1,7 +1,7 @@
 //! Lion.
 
 use super::{Optimizer, Shared, Update};
-use crate::{Result, Tensor, write};
+use crate::{Result, Tensor, record};
 use ir::Values;
 use training::momentum::lion;
 
@@ -42,7 +42,7 @@ impl Optimizer for Lion {
         if u.weight_decay != 0.0 {
             u.param.mul_scalar_(1.0 - u.lr * u.weight_decay);
         }
-        let new = write::many(2, &[&m, &u.grad], |b, v| {
+        let new = record::many(2, &[&m, &u.grad], |b, v| {
             Ok(Values::from_slice(&lion(b, v[0], v[1], [self.beta1, self.beta2], true)?))
         });
         u.param.sub_(&(&new[0] * u.lr)).check()?;

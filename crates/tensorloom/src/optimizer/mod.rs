@@ -40,7 +40,7 @@ pub use schedule::*;
 pub use sgd::Sgd;
 
 use crate::nn::StateDict;
-use crate::{DType, Element, Literal, Result, Tensor, engine_of, no_grad, profile, write};
+use crate::{DType, Element, Literal, Result, Tensor, engine_of, no_grad, profile, record};
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 
@@ -127,9 +127,9 @@ pub trait Optimizer {
     /// update are one kernel.
     #[track_caller]
     fn step(&self) -> Result<()> {
-        let _here = write::here();
+        let _here = record::here();
         let engine = self.shared().lock().groups.iter().flat_map(|g| &g.params).find_map(|p| p.engine().cloned());
-        let Some(engine) = engine.filter(|_| !::engine::compose::is_tracing()) else {
+        let Some(engine) = engine.filter(|_| !::engine::extension::is_tracing()) else {
             return self.step_by_op();
         };
         let failed = RefCell::new(None);
@@ -145,7 +145,7 @@ pub trait Optimizer {
     /// [`Optimizer::step`], recorded op by op.
     #[track_caller]
     fn step_by_op(&self) -> Result<()> {
-        let _here = write::here();
+        let _here = record::here();
         let mut state = self.shared().lock();
         let State { groups, slots } = &mut *state;
         let mut slots = slots.iter_mut();
@@ -206,9 +206,9 @@ pub trait Optimizer {
     /// Sets steps and moments. An error changes nothing.
     #[track_caller]
     fn load_state_dict(&self, saved: &StateDict) -> Result<()> {
-        let _here = write::here();
+        let _here = record::here();
         let mut state = self.shared().lock();
-        let fail = |reason: String| write::error("load_state_dict", reason);
+        let fail = |reason: String| record::error("load_state_dict", reason);
         let params: Vec<Tensor> = state.groups.iter().flat_map(|g| g.params.clone()).collect();
         let mut slots: Vec<ParamState> = params.iter().map(|_| ParamState::default()).collect();
         // Keys are in order, and moments of one parameter are few: `i.0`, `i.1`, .., then `i.step`.

@@ -2,7 +2,7 @@
 
 use super::Optimizer;
 use crate::nn::StateDict;
-use crate::{Element, Error, Literal, Result, Tensor, engine, write};
+use crate::{Element, Error, Literal, Result, Tensor, engine, record};
 use std::sync::Mutex;
 
 /// Scales losses so that narrow gradients don't vanish, and skips steps whose gradients overflowed: PyTorch's `GradScaler`.
@@ -73,7 +73,7 @@ impl GradScaler {
     /// The loss times the scale.
     #[track_caller]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
-        let _here = write::here();
+        let _here = record::here();
         loss * self.lock().scale
     }
 
@@ -86,11 +86,11 @@ impl GradScaler {
     /// [`GradScaler::step`] does it unless it was done.
     #[track_caller]
     pub fn unscale_(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<bool> {
-        let _here = write::here();
-        if ::engine::compose::is_tracing() {
+        let _here = record::here();
+        if ::engine::extension::is_tracing() {
             let reason = "it reads whether gradients are finite, which a function that is being staged can't; compile the \
                           forward and backward pass, and scale and step outside";
-            return Err(write::error("GradScaler", reason));
+            return Err(record::error("GradScaler", reason));
         }
         if let Some(finite) = self.lock().finite {
             return Ok(finite);
@@ -106,9 +106,9 @@ impl GradScaler {
     /// The optimiser's step with unscaled gradients, unless some are not finite. Gives whether it was taken.
     #[track_caller]
     pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<bool> {
-        let _here = write::here();
+        let _here = record::here();
         if self.lock().stepped {
-            return Err(write::error("GradScaler", "a second step without update() between"));
+            return Err(record::error("GradScaler", "a second step without update() between"));
         }
         let finite = self.unscale_(optimizer)?;
         if finite {
@@ -144,9 +144,9 @@ impl GradScaler {
     /// Sets the scale and the count of good steps. An error changes nothing.
     #[track_caller]
     pub fn load_state_dict(&self, saved: &StateDict) -> Result<()> {
-        let _here = write::here();
+        let _here = record::here();
         let number = |name: &str| -> Result<f64> {
-            let fail = |reason: String| -> Error { write::error("load_state_dict", reason) };
+            let fail = |reason: String| -> Error { record::error("load_state_dict", reason) };
             let value = saved.get(name).ok_or_else(|| fail(format!("there is no {name} in the state")))?;
             if value.ty().numel() != 1 {
                 return Err(fail(format!("{name} is {}, not a number", value.ty())));
@@ -155,7 +155,7 @@ impl GradScaler {
         };
         let (scale, good) = (number("scale")?, number("growth_tracker")?);
         if !(scale.is_finite() && scale > 0.0 && good >= 0.0) {
-            return Err(write::error("load_state_dict", format!("a scale of {scale} after {good} steps is none")));
+            return Err(record::error("load_state_dict", format!("a scale of {scale} after {good} steps is none")));
         }
         *self.lock() = State { scale, good: good as u64, finite: None, stepped: false };
         Ok(())

@@ -1,7 +1,7 @@
 //! Gradient descent.
 
 use super::{Optimizer, Shared, Update};
-use crate::{Result, Tensor, write};
+use crate::{Result, Tensor, record};
 use ir::Values;
 use training::momentum::dampened;
 
@@ -50,7 +50,7 @@ impl Optimizer for Sgd {
             // The first gradient enters whole, as in PyTorch.
             let share = if u.step == 1 { 1.0 } else { 1.0 - self.dampening };
             let entering = if share == 1.0 { grad.clone() } else { &grad * share };
-            let new = write::many(2, &[&buffer, &grad, &entering], |b, v| {
+            let new = record::many(2, &[&buffer, &grad, &entering], |b, v| {
                 Ok(Values::from_slice(&dampened(b, v[0], v[1], v[2], self.momentum, self.nesterov)?))
             });
             buffer.copy_(&new[1]).check()?;

@@ -1,12 +1,12 @@
 //! Keys and random bits.
 
-use crate::{DType, Tensor, write};
+use crate::{DType, Tensor, record};
 use ir::{Binary, GraphBuilder, Scalar, Type, Value};
 
 /// The key of a seed.
 #[track_caller]
 pub fn key(seed: u64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     crate::tensor(&[(seed >> 32) as u32, seed as u32], &[2])
 }
 
@@ -14,7 +14,7 @@ pub fn key(seed: u64) -> Tensor {
 pub(super) fn halves(b: &mut dyn GraphBuilder, key: Value) -> ir::Result<[Value; 2]> {
     let ty = b.ty(key);
     if ty != Type::new(DType::U32, &[2]) {
-        return Err(write::misfit("random", &[ty], "a key is u32[2]; map over several with vmap"));
+        return Err(record::misfit("random", &[ty], "a key is u32[2]; map over several with vmap"));
     }
     let mut half = |i| {
         let h = b.slice_axis(key, 0, i, i + 1)?;
@@ -26,9 +26,9 @@ pub(super) fn halves(b: &mut dyn GraphBuilder, key: Value) -> ir::Result<[Value;
 /// One block for each place of a shape: counters are places in row-major order.
 fn blocks(b: &mut dyn GraphBuilder, key: Value, shape: &[usize]) -> ir::Result<[Value; 2]> {
     let key = halves(b, key)?;
-    let ty = Type::checked(DType::U32, shape).map_err(|p| write::misfit("random", &[], p.to_string()))?;
+    let ty = Type::checked(DType::U32, shape).map_err(|p| record::misfit("random", &[], p.to_string()))?;
     if ty.numel() > u32::MAX as usize {
-        return Err(write::misfit("random", &[ty], "more than 2³² draws from one key; split it"));
+        return Err(record::misfit("random", &[ty], "more than 2³² draws from one key; split it"));
     }
     let low = b.iota(DType::U32, &[ty.numel()], 0)?;
     let low = b.reshape(low, shape)?;
@@ -48,8 +48,8 @@ fn blocks(b: &mut dyn GraphBuilder, key: Value, shape: &[usize]) -> ir::Result<[
 /// ```
 #[track_caller]
 pub fn split(key: &Tensor, n: usize) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[key], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[key], |b, v| {
         let [x, y] = blocks(b, v[0], &[n])?;
         let (x, y) = (b.reshape(x, &[n, 1])?, b.reshape(y, &[n, 1])?);
         b.concat(&[x, y], 1)
@@ -59,7 +59,7 @@ pub fn split(key: &Tensor, n: usize) -> Tensor {
 /// Two new keys.
 #[track_caller]
 pub fn split2(key: &Tensor) -> (Tensor, Tensor) {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let keys = split(key, 2);
     (keys.index(0, 0), keys.index(0, 1))
 }
@@ -67,8 +67,8 @@ pub fn split2(key: &Tensor) -> (Tensor, Tensor) {
 /// A new key from a key and a number, such as a step or a layer.
 #[track_caller]
 pub fn fold_in(key: &Tensor, data: u32) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[key], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[key], |b, v| {
         let k = halves(b, v[0])?;
         let high = b.scalar(DType::U32, 0.0)?;
         let low = b.constant(ir::Literal::scalar(Scalar::from_i64(DType::U32, i64::from(data))))?;
@@ -81,8 +81,8 @@ pub fn fold_in(key: &Tensor, data: u32) -> Tensor {
 /// Random bits of an unsigned dtype.
 #[track_caller]
 pub fn bits(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[key], |b, v| draw(b, v[0], shape, dtype))
+    let _here = crate::record::here();
+    record::one(&[key], |b, v| draw(b, v[0], shape, dtype))
 }
 
 pub(super) fn draw(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
@@ -98,7 +98,7 @@ pub(super) fn draw(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype:
             let z = b.binary(Binary::Xor, x, y)?;
             b.cast(z, dtype)
         }
-        other => Err(write::misfit("bits", &[Type::scalar(other)], "bits have an unsigned dtype")),
+        other => Err(record::misfit("bits", &[Type::scalar(other)], "bits have an unsigned dtype")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Counts: of events, of successes, of each outcome. The draws are those that JAX makes.
 
 use super::gamma::like;
-use crate::{DType, Operand, Tensor, lax, np, special, write};
+use crate::{DType, Operand, Tensor, lax, np, record, special};
 
 #[track_caller]
 fn spread(of: Operand, key: &Tensor, dtype: DType, shape: &[usize]) -> Tensor {
@@ -77,9 +77,9 @@ fn many_events(key: &Tensor, rate: &Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn poisson(key: &Tensor, shape: &[usize], dtype: DType, rate: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if dtype.is_float() || dtype == DType::Bool {
-        return write::invalid("poisson", "counts are integers: ask for an integer dtype");
+        return record::invalid("poisson", "counts are integers: ask for an integer dtype");
     }
     let rate = spread(rate.into(), key, DType::F32, shape);
     let few = np::isnan(&rate).or(&rate.lt(&like(&rate, 10.0)));
@@ -176,9 +176,9 @@ fn many_successes(key: &Tensor, trials: &Tensor, p: &Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn binomial(key: &Tensor, shape: &[usize], dtype: DType, n: impl Into<Operand>, p: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if !dtype.is_float() {
-        return write::invalid("binomial", "counts are floats here, since some are NaN: ask for a float dtype");
+        return record::invalid("binomial", "counts are floats here, since some are NaN: ask for a float dtype");
     }
     let trials = spread(n.into(), key, dtype, shape);
     let p = spread(p.into(), key, dtype, shape);
@@ -210,9 +210,9 @@ pub fn binomial(key: &Tensor, shape: &[usize], dtype: DType, n: impl Into<Operan
 /// batch. Gives floats.
 #[track_caller]
 pub fn multinomial(key: &Tensor, shape: &[usize], dtype: DType, n: impl Into<Operand>, p: &Tensor) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let Some(&outcomes) = p.shape().last() else {
-        return write::invalid("multinomial", "probabilities need an axis of outcomes");
+        return record::invalid("multinomial", "probabilities need an axis of outcomes");
     };
     let n = spread(n.into(), key, dtype, shape);
     let wide: Vec<isize> = shape.iter().chain([&outcomes]).map(|&n| n as isize).collect();

@@ -2,7 +2,7 @@
 
 use super::bits::{draw, unsigned};
 use super::uniform::{gumbel_of, sample, unit};
-use crate::{DType, Operand, Tensor, write};
+use crate::{DType, Operand, Tensor, record};
 use ir::{Binary, Compare, Scalar, Type, Unary};
 
 /// Uniform integers in `[minval, maxval)`.
@@ -16,7 +16,7 @@ use ir::{Binary, Compare, Scalar, Type, Unary};
 /// ```
 #[track_caller]
 pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval: i64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if dtype.bits() < 32 && !dtype.is_float() && dtype != DType::Bool {
         // Narrow integers are drawn in 32 bits, so that the remainder hardly favours any.
         let (least, most) = range(dtype);
@@ -25,9 +25,9 @@ pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval:
         return wide.cast(dtype);
     }
     let keys = super::split(key, 2);
-    write::one(&[&keys], |b, v| {
+    record::one(&[&keys], |b, v| {
         if dtype.is_float() || dtype == DType::Bool {
-            return Err(write::misfit("randint", &[Type::scalar(dtype)], "samples are integers"));
+            return Err(record::misfit("randint", &[Type::scalar(dtype)], "samples are integers"));
         }
         let (least, most) = range(dtype);
         let (low, high) = (i128::from(minval).clamp(least, most), i128::from(maxval).clamp(least, most));
@@ -77,9 +77,9 @@ pub(crate) fn range(dtype: DType) -> (i128, i128) {
 /// True with probability `p`, a number or an f32 or f64 tensor that broadcasts to the shape.
 #[track_caller]
 pub fn bernoulli(key: &Tensor, shape: &[usize], p: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let p = p.into();
-    let dtype = p.tensor().map_or(DType::F32, |t| write::float_of(t.dtype()));
+    let dtype = p.tensor().map_or(DType::F32, |t| record::float_of(t.dtype()));
     sample(key, shape, dtype, [p], |b, key, [p]| {
         let u = unit(b, key, shape, dtype)?;
         b.compare(Compare::Lt, u, p)
@@ -89,7 +89,7 @@ pub fn bernoulli(key: &Tensor, shape: &[usize], p: impl Into<Operand>) -> Tensor
 /// −1 or 1.
 #[track_caller]
 pub fn rademacher(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let coin = bernoulli(key, shape, 0.5).cast(dtype);
     &coin + &coin - 1
 }
@@ -97,9 +97,9 @@ pub fn rademacher(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// The number of trials up to the first success, of probability `p`.
 #[track_caller]
 pub fn geometric(key: &Tensor, shape: &[usize], dtype: DType, p: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let p = p.into();
-    let float = p.tensor().map_or(DType::F32, |t| write::float_of(t.dtype()));
+    let float = p.tensor().map_or(DType::F32, |t| record::float_of(t.dtype()));
     sample(key, shape, float, [p], |b, key, [p]| {
         let u = unit(b, key, shape, float)?;
         let (zero, one) = (b.full_like(u, 0.0)?, b.full_like(u, 1.0)?);
@@ -126,10 +126,10 @@ pub fn geometric(key: &Tensor, shape: &[usize], dtype: DType, p: impl Into<Opera
 /// ```
 #[track_caller]
 pub fn categorical(key: &Tensor, logits: &Tensor, axis: isize, prefix: &[usize]) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[key, logits], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[key, logits], |b, v| {
         let ty = b.ty(v[1]);
-        let axis = write::axis("categorical", &ty, axis)?;
+        let axis = record::axis("categorical", &ty, axis)?;
         let shape: Vec<usize> = prefix.iter().chain(&ty.shape).copied().collect();
         let noise = gumbel_of(b, v[0], &shape, ty.dtype)?;
         let logits = b.broadcast_to(v[1], &shape)?;

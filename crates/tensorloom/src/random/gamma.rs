@@ -78,21 +78,21 @@ fn many(key: &Tensor, shape: &[usize], dtype: DType, alpha: Operand, log: bool) 
 /// ```
 #[track_caller]
 pub fn gamma(key: &Tensor, shape: &[usize], dtype: DType, alpha: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     many(key, shape, dtype, alpha.into(), false)
 }
 
 /// The logarithm of a gamma sample, exact where the sample itself would be 0.
 #[track_caller]
 pub fn loggamma(key: &Tensor, shape: &[usize], dtype: DType, alpha: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     many(key, shape, dtype, alpha.into(), true)
 }
 
 /// Beta with two shape parameters.
 #[track_caller]
 pub fn beta(key: &Tensor, shape: &[usize], dtype: DType, a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (ka, kb) = super::split2(key);
     let (x, y) = (loggamma(&ka, shape, dtype, a), loggamma(&kb, shape, dtype, b));
     let top = x.maximum(&y);
@@ -103,7 +103,7 @@ pub fn beta(key: &Tensor, shape: &[usize], dtype: DType, a: impl Into<Operand>, 
 /// Dirichlet with concentrations along the last axis; `shape` is that of the batch.
 #[track_caller]
 pub fn dirichlet(key: &Tensor, alpha: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let wide: Vec<usize> = shape.iter().copied().chain(alpha.shape().last().copied()).collect();
     loggamma(key, &wide, dtype, alpha).softmax()
 }
@@ -111,7 +111,7 @@ pub fn dirichlet(key: &Tensor, alpha: &Tensor, shape: &[usize], dtype: DType) ->
 /// χ² with degrees of freedom.
 #[track_caller]
 pub fn chisquare(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let half = df.into().of(&crate::engine_of(key).zeros(dtype, &[])) / 2.0;
     loggamma(key, shape, dtype, &half).exp() * 2.0
 }
@@ -119,7 +119,7 @@ pub fn chisquare(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Oper
 /// Student's t with degrees of freedom.
 #[track_caller]
 pub fn t(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (kn, kg) = super::split2(key);
     let half = df.into().of(&crate::engine_of(key).zeros(dtype, &[])) / 2.0;
     let n = super::normal(&kn, shape, dtype);
@@ -129,7 +129,7 @@ pub fn t(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Operand>) ->
 /// The distribution with density proportional to `exp(−|x|ᵖ)`.
 #[track_caller]
 pub fn generalized_normal(key: &Tensor, shape: &[usize], dtype: DType, p: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (kg, kr) = super::split2(key);
     let g = gamma(&kg, shape, dtype, 1.0 / p);
     super::rademacher(&kr, shape, dtype) * g.powf(1.0 / p)
@@ -138,7 +138,7 @@ pub fn generalized_normal(key: &Tensor, shape: &[usize], dtype: DType, p: f64) -
 /// Uniform in the unit ball of the p-norm in `d` dimensions; `shape` is that of the batch.
 #[track_caller]
 pub fn ball(key: &Tensor, d: usize, p: f64, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (kg, ke) = super::split2(key);
     let wide: Vec<usize> = shape.iter().copied().chain([d]).collect();
     let g = generalized_normal(&kg, &wide, dtype, p);
@@ -150,7 +150,7 @@ pub fn ball(key: &Tensor, d: usize, p: f64, shape: &[usize], dtype: DType) -> Te
 /// Fisher's F with degrees of freedom of numerator and denominator.
 #[track_caller]
 pub fn f(key: &Tensor, shape: &[usize], dtype: DType, dfnum: f64, dfden: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (kd, kn) = super::split2(key);
     let (n, d) = (chisquare(&kn, shape, dtype, dfnum), chisquare(&kd, shape, dtype, dfden));
     (n / dfnum) / (d / dfden)

@@ -1,7 +1,7 @@
 //! Normal samples and their relatives.
 
 use super::uniform::{between, sample, uniform_in, unit};
-use crate::{DType, Operand, Tensor, write};
+use crate::{DType, Operand, Tensor, record};
 use ir::ops::Cholesky;
 use ir::{GraphBuilder, Scalar, Unary, Value};
 use std::f64::consts::SQRT_2;
@@ -39,14 +39,14 @@ pub(super) fn normal_of(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], d
 /// ```
 #[track_caller]
 pub fn normal(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| normal_of(b, key, shape, dtype))
 }
 
 /// Normal, cut to `(lower, upper)`.
 #[track_caller]
 pub fn truncated_normal(key: &Tensor, shape: &[usize], dtype: DType, lower: f64, upper: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [lower.into(), upper.into()], |b, key, [low, high]| {
         let root = b.full_like(low, SQRT_2)?;
         let (l, h) = (b.div(low, root)?, b.div(high, root)?);
@@ -63,7 +63,7 @@ pub fn truncated_normal(key: &Tensor, shape: &[usize], dtype: DType, lower: f64,
 /// `exp(sigma · normal)`.
 #[track_caller]
 pub fn lognormal(key: &Tensor, shape: &[usize], dtype: DType, sigma: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [sigma.into()], |b, key, [sigma]| {
         let x = normal_of(b, key, shape, dtype)?;
         let x = b.mul(x, sigma)?;
@@ -74,7 +74,7 @@ pub fn lognormal(key: &Tensor, shape: &[usize], dtype: DType, sigma: impl Into<O
 /// Maxwell: the length of a normal vector in three dimensions.
 #[track_caller]
 pub fn maxwell(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let wide: Vec<usize> = shape.iter().copied().chain([3]).collect();
         let x = normal_of(b, key, &wide, dtype)?;
@@ -93,7 +93,7 @@ pub fn double_sided_maxwell(
     loc: impl Into<Operand>,
     scale: impl Into<Operand>,
 ) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (k1, k2) = super::split2(key);
     let size = maxwell(&k1, shape, dtype);
     let sign = super::rademacher(&k2, shape, dtype);
@@ -104,12 +104,12 @@ pub fn double_sided_maxwell(
 /// Normal vectors with a mean `[.., n]` and a covariance `[.., n, n]`; `shape` is that of the batch.
 #[track_caller]
 pub fn multivariate_normal(key: &Tensor, mean: &Tensor, cov: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
-    write::one(&[key, mean, cov], |b, v| {
+    let _here = crate::record::here();
+    record::one(&[key, mean, cov], |b, v| {
         let (tm, tc) = (b.ty(v[1]), b.ty(v[2]));
         let n = tm.shape.last().copied().unwrap_or(0);
         if tm.rank() < 1 || tc.rank() < 2 || tc.shape[tc.rank() - 2..] != [n, n] {
-            return Err(write::misfit(
+            return Err(record::misfit(
                 "multivariate_normal",
                 &[tm, tc],
                 "the mean is [.., n] and the covariance [.., n, n]",
@@ -133,7 +133,7 @@ pub fn multivariate_normal(key: &Tensor, mean: &Tensor, cov: &Tensor, shape: &[u
 /// Wald's distribution, the inverse Gaussian, with a mean.
 #[track_caller]
 pub fn wald(key: &Tensor, shape: &[usize], dtype: DType, mean: f64) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let (k1, k2) = super::split2(key);
     let (v, z) = (normal(&k1, shape, dtype), super::uniform(&k2, shape, dtype, 0.0, 1.0));
     let y = v.square();
@@ -145,7 +145,7 @@ pub fn wald(key: &Tensor, shape: &[usize], dtype: DType, mean: f64) -> Tensor {
 /// Orthogonal matrices `[n, n]`, all directions equally likely; `shape` is that of the batch.
 #[track_caller]
 pub fn orthogonal(key: &Tensor, n: usize, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let wide: Vec<usize> = shape.iter().copied().chain([n, n]).collect();
     let (q, r) = crate::linalg::qr(&normal(key, &wide, dtype), false);
     q * crate::np::diagonal(&r, 0, -2, -1).sign().unsqueeze(-2)

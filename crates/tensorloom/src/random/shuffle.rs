@@ -1,7 +1,7 @@
 //! Permutations and samples without order.
 
 use super::bits::draw;
-use crate::{DType, Tensor, write};
+use crate::{DType, Tensor, record};
 use ir::ops::{GatherMode, Sort};
 
 /// How often sorting by random words makes collisions of words negligible.
@@ -21,13 +21,13 @@ fn rounds(n: usize) -> usize {
 /// ```
 #[track_caller]
 pub fn permutation(key: &Tensor, n: usize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let mut key = key.clone();
     let mut x = crate::engine_of(&key).arange(DType::I32, n);
     for _ in 0..rounds(n) {
         let (next, sub) = super::split2(&key);
         key = next;
-        x = write::many(2, &[&sub, &x], |b, v| {
+        x = record::many(2, &[&sub, &x], |b, v| {
             let words = draw(b, v[0], &[n], DType::U32)?;
             let op = Sort { axis: 0, num_keys: 1, descending: false };
             b.emit(op.into(), &[words, v[1]])
@@ -40,16 +40,16 @@ pub fn permutation(key: &Tensor, n: usize) -> Tensor {
 /// The slices of `x` along an axis in random order.
 #[track_caller]
 pub fn shuffle(key: &Tensor, x: &Tensor, axis: isize) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let order = permutation(key, x.size(axis));
     take(x, &order, axis)
 }
 
 #[track_caller]
 fn take(x: &Tensor, indices: &Tensor, axis: isize) -> Tensor {
-    write::one(&[x, indices], |b, v| {
+    record::one(&[x, indices], |b, v| {
         let ty = b.ty(v[0]);
-        let axis = write::axis("take", &ty, axis)?;
+        let axis = record::axis("take", &ty, axis)?;
         b.take(v[0], v[1], axis, GatherMode::fill(ty.dtype))
     })
 }
@@ -67,24 +67,24 @@ fn take(x: &Tensor, indices: &Tensor, axis: isize) -> Tensor {
 /// ```
 #[track_caller]
 pub fn choice(key: &Tensor, a: &Tensor, shape: &[usize], replace: bool, p: Option<&Tensor>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     if a.error().is_some() {
         return a.clone();
     }
     let n = a.shape().first().copied().unwrap_or(0);
     let draws: usize = shape.iter().product();
     if n == 0 || (!replace && draws > n) {
-        return write::invalid("choice", format!("{draws} draws from {} along its first axis", a.ty()));
+        return record::invalid("choice", format!("{draws} draws from {} along its first axis", a.ty()));
     }
     let index = match p {
         None if replace => super::randint(key, shape, DType::I32, 0, n as i64),
         None => permutation(key, n).narrow(0, 0, draws),
         Some(p) if p.shape() != [n] => {
-            return write::invalid("choice", format!("the probabilities are {}, not one for each of {n}", p.ty()));
+            return record::invalid("choice", format!("the probabilities are {}, not one for each of {n}", p.ty()));
         }
         Some(p) if replace => weighted(key, p, shape),
         Some(p) => {
-            let noise = super::gumbel(key, &[n], write::float_of(p.dtype()));
+            let noise = super::gumbel(key, &[n], record::float_of(p.dtype()));
             crate::lax::top_k(&(noise + p.log()), draws).1
         }
     };
@@ -96,8 +96,8 @@ pub fn choice(key: &Tensor, a: &Tensor, shape: &[usize], replace: bool, p: Optio
 #[track_caller]
 fn weighted(key: &Tensor, p: &Tensor, shape: &[usize]) -> Tensor {
     let n = p.numel();
-    let u = super::uniform(key, shape, write::float_of(p.dtype()), 0.0, 1.0);
-    write::one(&[p, &u], |b, v| {
+    let u = super::uniform(key, shape, record::float_of(p.dtype()), 0.0, 1.0);
+    record::one(&[p, &u], |b, v| {
         let sums = b.cumulative(ir::ops::ReduceKind::Sum, v[0], 0, false)?;
         let last = b.slice_axis(sums, 0, n - 1, n)?;
         let last = b.reshape(last, &[])?;

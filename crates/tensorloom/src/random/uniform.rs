@@ -1,7 +1,7 @@
 //! Uniform floats, and what is one function away from them.
 
 use super::bits::{draw, unsigned};
-use crate::{DType, Operand, Tensor, write};
+use crate::{DType, Operand, Tensor, record};
 use ir::ops::{Bitcast, Fma};
 use ir::{Binary, GraphBuilder, Scalar, Type, Unary, Value};
 
@@ -28,7 +28,7 @@ pub(super) fn tiny(dtype: DType) -> f64 {
 /// Floats in `[0, 1)`: a random mantissa under the exponent of 1, less 1.
 pub(super) fn unit(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let Some(mantissa) = mantissa(dtype) else {
-        return Err(write::misfit("uniform", &[Type::scalar(dtype)], "samples are f16, bf16, f32 or f64"));
+        return Err(record::misfit("uniform", &[Type::scalar(dtype)], "samples are f16, bf16, f32 or f64"));
     };
     let width = dtype.bits();
     // Few bits of mantissa are drawn from 8 bits.
@@ -78,12 +78,12 @@ pub(super) fn sample<const N: usize>(
 ) -> Tensor {
     let tensors: Vec<Tensor> = params.iter().filter_map(|p| p.tensor().cloned()).collect();
     let args: Vec<&Tensor> = [key].into_iter().chain(&tensors).collect();
-    write::one(&args, |b, v| {
+    record::one(&args, |b, v| {
         let mut given = v[1..].iter();
         let mut values = [v[0]; N];
         for (p, out) in params.iter().zip(&mut values) {
             let x = match p {
-                Operand::Number(n) => b.constant(ir::Literal::scalar(write::scalar_of("uniform", dtype, *n)?))?,
+                Operand::Number(n) => b.constant(ir::Literal::scalar(record::scalar_of("uniform", dtype, *n)?))?,
                 Operand::Tensor(_) => b.cast(*given.next().expect("one for each tensor"), dtype)?,
             };
             *out = b.broadcast_to(x, shape)?;
@@ -109,7 +109,7 @@ pub fn uniform(
     minval: impl Into<Operand>,
     maxval: impl Into<Operand>,
 ) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [minval.into(), maxval.into()], |b, key, [low, high]| {
         let x = unit(b, key, shape, dtype)?;
         between(b, x, low, high)
@@ -119,7 +119,7 @@ pub fn uniform(
 /// Exponential with mean 1.
 #[track_caller]
 pub fn exponential(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| exponential_of(b, key, shape, dtype))
 }
 
@@ -133,7 +133,7 @@ pub(super) fn exponential_of(b: &mut dyn GraphBuilder, key: Value, shape: &[usiz
 /// Gumbel with location 0 and scale 1.
 #[track_caller]
 pub fn gumbel(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| gumbel_of(b, key, shape, dtype))
 }
 
@@ -148,7 +148,7 @@ pub(super) fn gumbel_of(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], d
 /// Cauchy with location 0 and scale 1.
 #[track_caller]
 pub fn cauchy(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let eps = 2f64.powi(-(mantissa(dtype).unwrap_or(23) as i32));
         let u = uniform_in(b, key, shape, dtype, eps, 1.0)?;
@@ -161,7 +161,7 @@ pub fn cauchy(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// Laplace with location 0 and scale 1.
 #[track_caller]
 pub fn laplace(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let eps = 2f64.powi(-(mantissa(dtype).unwrap_or(23) as i32) - 1);
         let u = uniform_in(b, key, shape, dtype, eps - 1.0, 1.0)?;
@@ -175,7 +175,7 @@ pub fn laplace(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// Logistic with location 0 and scale 1.
 #[track_caller]
 pub fn logistic(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let u = uniform_in(b, key, shape, dtype, tiny(dtype), 1.0)?;
         let n = b.neg(u)?;
@@ -187,7 +187,7 @@ pub fn logistic(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// Pareto with a shape parameter.
 #[track_caller]
 pub fn pareto(key: &Tensor, shape: &[usize], dtype: DType, alpha: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [alpha.into()], |b, key, [alpha]| {
         let e = exponential_of(b, key, shape, dtype)?;
         let x = b.div(e, alpha)?;
@@ -198,7 +198,7 @@ pub fn pareto(key: &Tensor, shape: &[usize], dtype: DType, alpha: impl Into<Oper
 /// Rayleigh with a scale.
 #[track_caller]
 pub fn rayleigh(key: &Tensor, shape: &[usize], dtype: DType, scale: impl Into<Operand>) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [scale.into()], |b, key, [scale]| {
         let u = unit(b, key, shape, dtype)?;
         let l = b.unary(Unary::Log, u)?;
@@ -217,7 +217,7 @@ pub fn weibull_min(
     scale: impl Into<Operand>,
     concentration: impl Into<Operand>,
 ) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     sample(key, shape, dtype, [scale.into(), concentration.into()], |b, key, [scale, c]| {
         let e = exponential_of(b, key, shape, dtype)?;
         let r = b.unary(Unary::Reciprocal, c)?;
@@ -236,7 +236,7 @@ pub fn triangular(
     mode: impl Into<Operand>,
     right: impl Into<Operand>,
 ) -> Tensor {
-    let _here = crate::write::here();
+    let _here = crate::record::here();
     let params = [left.into(), mode.into(), right.into()];
     sample(key, shape, dtype, params, |b, key, [left, mode, right]| {
         let (rise, span, fall) = (b.sub(mode, left)?, b.sub(right, left)?, b.sub(right, mode)?);

@@ -2,19 +2,19 @@
 
 use super::context;
 use super::spec::AxisNames;
-use crate::{Number, Tensor, write};
+use crate::{Number, Tensor, record};
 use ir::MeshAxis;
 use ir::ops::CollectiveKind as Kind;
 
 #[track_caller]
 fn over(op: &'static str, axes: &impl AxisNames) -> Result<Vec<MeshAxis>, Tensor> {
-    context::axes(&axes.names()).map_err(|text| write::invalid(op, text))
+    context::axes(&axes.names()).map_err(|text| record::invalid(op, text))
 }
 
 #[track_caller]
 fn collective(op: &'static str, x: &Tensor, axes: &impl AxisNames, kind: Kind) -> Tensor {
     match over(op, axes) {
-        Ok(axes) => write::one(&[x], |b, v| b.collective(kind, v[0], &axes)),
+        Ok(axes) => record::one(&[x], |b, v| b.collective(kind, v[0], &axes)),
         Err(bad) => bad,
     }
 }
@@ -22,21 +22,21 @@ fn collective(op: &'static str, x: &Tensor, axes: &impl AxisNames, kind: Kind) -
 /// An axis of a tensor, counted from the end if negative.
 #[track_caller]
 fn axis_of(op: &'static str, x: &Tensor, axis: isize) -> Result<usize, Tensor> {
-    write::axis(op, x.ty(), axis)
-        .map_err(|e| x.error().map_or_else(|| write::invalid(op, e.to_string()), Tensor::from_error))
+    record::axis(op, x.ty(), axis)
+        .map_err(|e| x.error().map_or_else(|| record::invalid(op, e.to_string()), Tensor::from_error))
 }
 
 /// The sum over ranks, the same on all.
 #[track_caller]
 pub fn psum(x: &Tensor, axes: impl AxisNames) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     collective("psum", x, &axes, Kind::Sum)
 }
 
 /// The mean over ranks, the same on all.
 #[track_caller]
 pub fn pmean(x: &Tensor, axes: impl AxisNames) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     match over("pmean", &axes) {
         Ok(found) => {
             let n: usize = found.iter().map(|a| a.size).product();
@@ -49,14 +49,14 @@ pub fn pmean(x: &Tensor, axes: impl AxisNames) -> Tensor {
 /// The largest over ranks, the same on all.
 #[track_caller]
 pub fn pmax(x: &Tensor, axes: impl AxisNames) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     collective("pmax", x, &axes, Kind::Max)
 }
 
 /// The smallest over ranks, the same on all.
 #[track_caller]
 pub fn pmin(x: &Tensor, axes: impl AxisNames) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     collective("pmin", x, &axes, Kind::Min)
 }
 
@@ -64,7 +64,7 @@ pub fn pmin(x: &Tensor, axes: impl AxisNames) -> Tensor {
 /// where values meet that vary over less, so it is rarely written.
 #[track_caller]
 pub fn pvary(x: &Tensor, axes: impl AxisNames) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     collective("pvary", x, &axes, Kind::Vary)
 }
 
@@ -80,7 +80,7 @@ pub fn pvary(x: &Tensor, axes: impl AxisNames) -> Tensor {
 /// ```
 #[track_caller]
 pub fn all_gather(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     match axis_of("all_gather", x, axis) {
         Ok(dim) => collective("all_gather", x, &axes, Kind::Gather { dim, same: false, turn: 0 }),
         Err(bad) => bad,
@@ -90,7 +90,7 @@ pub fn all_gather(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
 /// The part of the sum along an axis that is the rank's.
 #[track_caller]
 pub fn psum_scatter(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     match axis_of("psum_scatter", x, axis) {
         Ok(dim) => collective("psum_scatter", x, &axes, Kind::SumScatter { dim }),
         Err(bad) => bad,
@@ -100,7 +100,7 @@ pub fn psum_scatter(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
 /// Part `i` along `split` goes to rank `i`; what comes is joined along `join`.
 #[track_caller]
 pub fn all_to_all(x: &Tensor, axes: impl AxisNames, split: isize, join: isize) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     match (axis_of("all_to_all", x, split), axis_of("all_to_all", x, join)) {
         (Ok(split), Ok(join)) => collective("all_to_all", x, &axes, Kind::AllToAll { split, join }),
         (Err(bad), _) | (_, Err(bad)) => bad,
@@ -110,16 +110,16 @@ pub fn all_to_all(x: &Tensor, axes: impl AxisNames, split: isize, join: isize) -
 /// The value of rank `from` goes to rank `to`, for each pair; who gets none has zeros.
 #[track_caller]
 pub fn ppermute(x: &Tensor, axes: impl AxisNames, pairs: &[(usize, usize)]) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     collective("ppermute", x, &axes, Kind::Permute { pairs: pairs.to_vec() })
 }
 
 /// The rank's number along the axes, an i32.
 #[track_caller]
 pub fn axis_index(axes: impl AxisNames) -> Tensor {
-    let _here = write::here();
+    let _here = record::here();
     match over("axis_index", &axes) {
-        Ok(axes) => write::one(&[], |b, _| b.axis_index(&axes)),
+        Ok(axes) => record::one(&[], |b, _| b.axis_index(&axes)),
         Err(bad) => bad,
     }
 }
@@ -127,6 +127,6 @@ pub fn axis_index(axes: impl AxisNames) -> Tensor {
 /// How many ranks lie along the axes.
 #[track_caller]
 pub fn axis_size(axes: impl AxisNames) -> crate::Result<usize> {
-    let found = context::axes(&axes.names()).map_err(|text| write::error("axis_size", text))?;
+    let found = context::axes(&axes.names()).map_err(|text| record::error("axis_size", text))?;
     Ok(found.iter().map(|a| a.size).product())
 }

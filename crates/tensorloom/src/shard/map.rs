@@ -3,7 +3,7 @@
 use super::spec::Specs;
 use super::{Mesh, Spec, context};
 use crate::function::{Function, call_error, fail_like, placeholders};
-use crate::{Result, Tensor, Tree, Type, write};
+use crate::{Result, Tensor, Tree, Type, record};
 use ir::Loc;
 
 /// A function over a mesh. Made by [`shard_map`].
@@ -57,8 +57,8 @@ impl<F> ShardMap<F> {
         F: Function<A>,
         F::Out: Tree,
     {
-        let _here = write::here();
-        let at = write::place();
+        let _here = record::here();
+        let at = record::place();
         let fail = |e: crate::Error| {
             let _inside = context::enter(&self.mesh);
             fail_like(&self.f.apply(fail_like(&args, e.clone())), e)
@@ -85,7 +85,7 @@ impl<F> ShardMap<F> {
             Err(e) => return fail_like(&staged.result, e),
         };
         let inputs: Vec<&Tensor> = staged.inputs.iter().collect();
-        let outs = write::many(staged.graph.outputs().len(), &inputs, |b, v| b.emit(map.into(), v));
+        let outs = record::many(staged.graph.outputs().len(), &inputs, |b, v| b.emit(map.into(), v));
         let mut outs = outs.into_iter();
         staged.result.rebuild(&mut || outs.next().expect("one for each result"))
     }

@@ -21,16 +21,16 @@
 
 mod collective;
 mod context;
+mod device_put;
 mod map;
 mod pmap;
-mod put;
 mod spec;
 
 pub use collective::{
     all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, psum_scatter, pvary,
 };
+pub use device_put::{DevicePutTarget, Sharded, Sharding};
 pub use ir::{Mesh, Spec};
 pub use map::{ShardMap, shard_map};
 pub use pmap::{Pmap, pmap};
-pub use put::{DevicePutTarget, Sharded, Sharding};
 pub use spec::{AxisNames, Specs};

@@ -2,7 +2,7 @@
 
 use super::{Mesh, Spec, shard_map};
 use crate::function::{Function, call_error, fail_like};
-use crate::{Tree, write};
+use crate::{Tree, record};
 
 /// A function on several ranks. Made by [`pmap`].
 pub struct Pmap<F> {
@@ -38,8 +38,8 @@ impl<F> Pmap<F> {
         F: Function<A>,
         F::Out: Tree,
     {
-        let _here = write::here();
-        let at = write::place();
+        let _here = record::here();
+        let at = record::place();
         let leaves = args.leaves();
         let sizes: Vec<Option<usize>> = leaves.iter().map(|t| t.shape().first().copied()).collect();
         let n = match &sizes[..] {

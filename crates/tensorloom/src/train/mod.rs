@@ -35,4 +35,4 @@ mod trainer;
 
 pub use settings::Settings;
 pub use trainer::{Finished, Trainer};
-pub use training::{AdamW, Observer, Progress, Schedule, NoProgress};
+pub use training::{AdamW, NoProgress, Observer, Progress, Schedule};

@@ -1,8 +1,8 @@
 //! A module and its loss as a graph that can be trained: parameters and buffers are inputs, by name.
 
 use crate::nn::Module;
-use crate::{DType, Error, Result, Tensor, Tree, Type, trace, write};
-use ir::{GraphBuilder, Builder, Graph, Value};
+use crate::{DType, Error, Result, Tensor, Tree, Type, record, trace};
+use ir::{Builder, Graph, GraphBuilder, Value};
 use training::step::key_type;
 use training::{LossGraph, ParamOptions};
 
@@ -54,7 +54,7 @@ fn record<M: Module + Tree, B: Tree>(
         let mut next = batch_inputs.iter();
         let batch = batch.rebuild(&mut || next.next().expect("one for each leaf").clone());
         let value = match training {
-            true => ::engine::compose::keeping_arguments(|| ::engine::draw_by(&key[0], || loss(&inside, batch))),
+            true => ::engine::extension::keeping_arguments(|| ::engine::draw_by(&key[0], || loss(&inside, batch))),
             false => loss(&inside, batch),
         };
         // Buffers may have been written to: what they hold now is what they are after the step.
@@ -70,7 +70,7 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
     accumulate: usize,
     loss: &impl Fn(&M, B) -> Tensor,
 ) -> Result<Traced> {
-    let fail = |reason: String| -> Error { write::error("Trainer", reason) };
+    let fail = |reason: String| -> Error { record::error("Trainer", reason) };
     let mut named: Vec<(String, Tensor)> = Vec::new();
     for (name, t) in module.named_tensors() {
         t.check()?;
@@ -172,5 +172,5 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
 }
 
 fn ir_fault(e: ir::Error) -> Error {
-    write::error("Trainer", e.to_string())
+    record::error("Trainer", e.to_string())
 }

@@ -1,6 +1,6 @@
 //! What may be chosen about a run.
 
-use crate::{Result, write};
+use crate::{Result, record};
 use std::path::PathBuf;
 use training::{AdamW, Intervals, Schedule};
 
@@ -64,7 +64,7 @@ impl Default for Settings {
 impl Settings {
     /// What is wrong with them, with the remedy.
     pub(super) fn check(&self) -> Result<()> {
-        let fail = |reason: String| Err(write::error("Trainer", reason));
+        let fail = |reason: String| Err(record::error("Trainer", reason));
         let counts = [
             ("steps", self.steps),
             ("accumulate", self.accumulate),

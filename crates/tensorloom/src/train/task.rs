@@ -1,9 +1,9 @@
 //! A module's step as what a run trains.
 
-use crate::{Error, Literal, Result, Tree, Type, write};
+use crate::{Error, Literal, Result, Tree, Type, record};
 use compiler::{Backend, Timing};
 use std::path::{Path, PathBuf};
-use training::saved::{self, CheckpointMeta};
+use training::checkpoint::{self, CheckpointMeta};
 use training::{StepResult, TrainLoop};
 
 /// An error of this crate, which may have come from below.
@@ -11,7 +11,7 @@ pub(super) struct Fault(pub(super) Error);
 
 impl From<training::Error> for Fault {
     fn from(e: training::Error) -> Fault {
-        Fault(write::error("Trainer", e.to_string()))
+        Fault(record::error("Trainer", e.to_string()))
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn bytes_of<B: Tree>(batch: &B, types: &[Type], which: u64) -> Result
     if !fits {
         let found: Vec<String> = leaves.iter().map(|t| t.ty().to_string()).collect();
         let wanted: Vec<String> = types.iter().map(Type::to_string).collect();
-        return Err(write::error(
+        return Err(record::error(
             "Trainer",
             format!(
                 "batch {which} is ({}), the first one ({}): all have the same types; leave out a last one that is not full (`drop_last`)",
@@ -58,7 +58,12 @@ pub(super) struct Steps<'a, B> {
 impl<B: Tree> TrainLoop for Steps<'_, B> {
     type Error = Fault;
 
-    fn step(&mut self, at: &CheckpointMeta, rate: f64, timed: bool) -> std::result::Result<(StepResult, Vec<Timing>), Fault> {
+    fn step(
+        &mut self,
+        at: &CheckpointMeta,
+        rate: f64,
+        timed: bool,
+    ) -> std::result::Result<(StepResult, Vec<Timing>), Fault> {
         let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); self.types.len()];
         for i in 0..self.accumulate as u64 {
             let batch = (self.batches)(at.position + i).map_err(Fault)?;
@@ -94,7 +99,7 @@ impl<B: Tree> TrainLoop for Steps<'_, B> {
     }
 
     fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> std::result::Result<PathBuf, Fault> {
-        Ok(saved::write(folder, at, &self.core.state(&self.params, &self.buffers)?, keep)?)
+        Ok(checkpoint::write(folder, at, &self.core.state(&self.params, &self.buffers)?, keep)?)
     }
 }
 
@@ -106,7 +111,7 @@ impl<B> Steps<'_, B> {
         let value = |input: usize| {
             let bytes = self.core.read(input).map_err(|e| Fault::from(e).0)?;
             let ty = self.core.program().inputs[input].clone();
-            Literal::from_bytes(ty, &bytes).ok_or_else(|| write::error("Trainer", "a tensor has too few bytes"))
+            Literal::from_bytes(ty, &bytes).ok_or_else(|| record::error("Trainer", "a tensor has too few bytes"))
         };
         inputs.map(value).collect()
     }

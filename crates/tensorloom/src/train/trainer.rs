@@ -4,15 +4,15 @@ use super::objective::{Traced, objective};
 use super::settings::Settings;
 use super::task::{Fault, Steps, bytes_of};
 use crate::nn::Module;
-use crate::{Error, Result, Tensor, Tree, engine_of, no_grad, write};
+use crate::{Error, Result, Tensor, Tree, engine_of, no_grad, record};
 use compiler::Backend;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
+use training::checkpoint::{self, Checkpoint, CheckpointMeta};
 use training::report::RunMetadata;
-use training::saved::{self, Checkpoint, CheckpointMeta};
-use training::{Lock, Log, Observer, Run, NoProgress, files};
+use training::{Lock, Log, NoProgress, Observer, Run, files};
 
 /// A module with the loss that it is trained by.
 ///
@@ -63,7 +63,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
     /// A batch must be a function of its number alone ([`crate::DataLoader::at`]): a run that goes on asks for those that are left.
     #[track_caller]
     pub fn run(&self, settings: &Settings, batches: impl Fn(u64) -> Result<B>, held_out: &[B]) -> Result<Finished> {
-        let _here = write::here();
+        let _here = record::here();
         self.run_with(settings, batches, held_out, &mut NoProgress)
     }
 
@@ -76,7 +76,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         held_out: &[B],
         observer: &mut dyn Observer,
     ) -> Result<Finished> {
-        let _here = write::here();
+        let _here = record::here();
         let began = Instant::now();
         settings.check()?;
         let first = batches(0)?;
@@ -89,12 +89,12 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let checkpoints = settings.out.join("checkpoints");
         if settings.resume && !settings.out.is_dir() {
             let out = settings.out.display();
-            return Err(write::error("Trainer", format!("{out}: no run to resume: there is no such folder")));
+            return Err(record::error("Trainer", format!("{out}: no run to resume: there is no such folder")));
         }
         files::make_folder(&settings.out).map_err(fault)?;
         let _lock = Lock::take(&settings.out).map_err(fault)?;
         let start = self.start(settings, observer)?;
-        saved::clean(&checkpoints);
+        checkpoint::clean(&checkpoints);
 
         let owner = engine_of(&params[0].1);
         let backend = owner.backend(params[0].1.device());
@@ -181,24 +181,24 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         }
         let mut written = vec![path];
         written.extend(["index.html", "log.jsonl"].map(|name| settings.out.join(name)));
-        written.extend(saved::list(&checkpoints).pop());
+        written.extend(checkpoint::list(&checkpoints).pop());
         let (step, complete, valid, seconds) = (run.at.step, run.is_complete(), run.valid, run.at.seconds);
         Ok(Finished { step, complete, loss: run.loss, valid, seconds, files: written })
     }
 
     /// The checkpoint that a run goes on from; none where it begins, in a folder that holds no other.
     fn start(&self, settings: &Settings, observer: &mut dyn Observer) -> Result<Option<Checkpoint>> {
-        let fail = |reason: String| -> Error { write::error("Trainer", reason) };
+        let fail = |reason: String| -> Error { record::error("Trainer", reason) };
         let (folder, out) = (settings.out.join("checkpoints"), settings.out.display());
         if !settings.resume {
-            return match saved::list(&folder).is_empty() {
+            return match checkpoint::list(&folder).is_empty() {
                 true => Ok(None),
                 false => Err(fail(format!(
                     "{out} already holds a run: set `resume` to go on with it, or give another `out`"
                 ))),
             };
         }
-        let (found, faults) = saved::latest(&folder);
+        let (found, faults) = checkpoint::latest(&folder);
         for fault in &faults {
             observer.note(&format!("warning: {}", fault.error()));
         }
@@ -215,7 +215,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
 
 /// Whether a run can go on from a checkpoint.
 fn fits(saved: &CheckpointMeta, own: &CheckpointMeta) -> Result<()> {
-    let fail = |reason: String| Err(write::error("Trainer", reason));
+    let fail = |reason: String| Err(record::error("Trainer", reason));
     if saved.base != own.base {
         return fail(
             "the module or its loss is not the one that the run began with: put it back, or start anew with another `out`".into(),
@@ -242,7 +242,7 @@ fn fingerprint(parts: &[Vec<u8>]) -> u32 {
 
 fn upload(backend: &Arc<dyn Backend>, t: &Tensor) -> Result<training::Buffer> {
     let value = t.to_literal()?;
-    let run = |e: compiler::Error| write::error("Trainer", e.to_string());
+    let run = |e: compiler::Error| record::error("Trainer", e.to_string());
     let buffer = backend.alloc(value.bytes().len()).map_err(run)?;
     buffer.write(0, value.bytes()).map_err(run)?;
     Ok(buffer)

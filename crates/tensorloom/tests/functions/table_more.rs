@@ -15,7 +15,7 @@ macro_rules! arms {
     (@scaled $m:ident $f:ident $l:ident $x:ident) => { vec![$m::$f(&$x[0], $l.f("p"))] };
     (@complex $m:ident $f:ident $l:ident $x:ident) => { parts($m::$f(&spectrum($x), count($l), $l.axis()?, scale($l))) };
     (@complexes $m:ident $f:ident $l:ident $x:ident) => {
-        parts($m::$f(&spectrum($x), $l.list("sizes").map(|_| $l.sizes("sizes")).as_deref(), $l.list("axes").map_or(along(()), along), scale($l)))
+        parts($m::$f(&spectrum($x), $l.list("sizes").map(|_| $l.sizes("sizes")).as_deref(), $l.list("axes").map_or(axes(()), axes), scale($l)))
     };
     (@planes $m:ident $f:ident $l:ident $x:ident) => { parts($m::$f(&spectrum($x), None, scale($l))) };
 }
@@ -107,7 +107,7 @@ fn scale(l: &Line) -> fft::Norm {
 
 pub(crate) fn fft(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
     let sizes = l.list("sizes").map(|_| l.sizes("sizes"));
-    let (sizes, axes) = (sizes.as_deref(), l.list("axes"));
+    let (sizes, list) = (sizes.as_deref(), l.list("axes"));
     Some(arms! { l x fft;
         complex: fft ifft;
         complexes: fftn ifftn;
@@ -119,8 +119,8 @@ pub(crate) fn fft(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
         "ihfft" => parts(fft::ihfft(&x[0], count(l), l.axis()?, scale(l))),
         "rfft2" => parts(fft::rfft2(&x[0], None, scale(l))),
         "irfft2" => vec![fft::irfft2(&spectrum(x), None, scale(l))],
-        "rfftn" => parts(fft::rfftn(&x[0], sizes, axes.clone().map_or(axes(()), axes), scale(l))),
-        "irfftn" => vec![fft::irfftn(&spectrum(x), sizes, axes.clone().map_or(axes(()), axes), scale(l))],
+        "rfftn" => parts(fft::rfftn(&x[0], sizes, list.clone().map_or(axes(()), axes), scale(l))),
+        "irfftn" => vec![fft::irfftn(&spectrum(x), sizes, list.clone().map_or(axes(()), axes), scale(l))],
         _ => return None,
     })
 }

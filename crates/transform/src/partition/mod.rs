@@ -3,18 +3,18 @@
 //! along a cut axis is summed over its ranks, a value that is needed whole is gathered. An op that knows nothing of cuts gets
 //! whole operands, so the result is right for any graph and any cuts, and only its traffic differs.
 
+mod constraints;
+mod expert_all_to_all;
 mod layout;
-mod marks;
 mod partial;
 mod rules;
 mod segments;
-mod travel;
 
 pub use layout::{DimSharding, PartitionSpec};
 pub use segments::segments;
 
 use ir::ops::{Broadcast, CollectiveKind, Iota};
-use ir::{GraphBuilder, Builder, DType, Error, Graph, Mesh, MeshAxis, Op, Result, Scalar, Spec, Type, Value};
+use ir::{Builder, DType, Error, Graph, GraphBuilder, Mesh, MeshAxis, Op, Result, Scalar, Spec, Type, Value};
 use layout::{Placed, local, to_spec, used, whole};
 use std::collections::BTreeMap;
 
@@ -97,7 +97,8 @@ pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Sp
             Some(spec) => p.place(x, &layout::of_spec(mesh, spec, x.ty.rank()))?,
             // Segments are nobody's business outside.
             None => {
-                let plain = x.layout.iter().map(|c| if c.segments.is_empty() { c.clone() } else { DimSharding::default() });
+                let plain =
+                    x.layout.iter().map(|c| if c.segments.is_empty() { c.clone() } else { DimSharding::default() });
                 p.place(x, &plain.collect::<PartitionSpec>())?
             }
         });
@@ -122,11 +123,11 @@ struct Partitioner<'m> {
     /// Values of which a rank's own rows are at hand.
     rows: BTreeMap<Value, partial::Rows>,
     /// Rows that were taken of a value that ranks share by rows.
-    taken: BTreeMap<Value, travel::Taken>,
+    taken: BTreeMap<Value, expert_all_to_all::Taken>,
     /// Where what ranks add to a sum is not zero.
-    supports: BTreeMap<Value, travel::Support>,
+    supports: BTreeMap<Value, expert_all_to_all::Support>,
     /// Parts of sums over ranks that may be summed further first.
-    late: BTreeMap<Value, travel::Late>,
+    late: BTreeMap<Value, expert_all_to_all::Late>,
 }
 
 /// How a value was made that can be made again in parts.
@@ -205,7 +206,11 @@ impl<'m> Partitioner<'m> {
         let want: PartitionSpec = want
             .iter()
             .enumerate()
-            .map(|(d, c)| if c.is_whole() || !c.fits(self.mesh, x.ty.shape[d]) { DimSharding::default() } else { c.clone() })
+            .map(
+                |(d, c)| {
+                    if c.is_whole() || !c.fits(self.mesh, x.ty.shape[d]) { DimSharding::default() } else { c.clone() }
+                },
+            )
             .collect();
         if x.layout == want {
             return Ok(x.clone());

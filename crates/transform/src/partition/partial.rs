@@ -9,7 +9,7 @@
 use super::Partitioner;
 use super::layout::{DimSharding, Placed, used};
 use ir::ops::ReduceKind;
-use ir::{Binary, GraphBuilder, Graph, Semantics, MeshAxis, Op, Result, Type, Unary, Value};
+use ir::{Binary, Graph, GraphBuilder, MeshAxis, Op, Result, Semantics, Type, Unary, Value};
 
 /// A rank's own rows of a value.
 #[derive(Clone, Debug, PartialEq)]

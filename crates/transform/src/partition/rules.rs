@@ -1,14 +1,14 @@
 //! How cuts go through each op.
 
+use super::constraints;
 use super::layout::{DimSharding, PartitionSpec, Placed, is_free, local, used, whole};
-use super::marks;
 use super::partial::Rows;
 use super::{Made, Partitioner};
 use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
     ReduceKind, Remat, Reshape, Scan, Slice,
 };
-use ir::{AxisSet, GraphBuilder, Graph, Semantics, Op, Result, Shape, Type, Value};
+use ir::{AxisSet, Graph, GraphBuilder, Op, Result, Semantics, Shape, Type, Value};
 use std::sync::Arc;
 
 impl Partitioner<'_> {
@@ -54,9 +54,11 @@ impl Partitioner<'_> {
             Op::Call(c) => self.body(&c.body, args, |g| Call::new(g).into()),
             Op::Remat(r) => self.body(&r.body, args, |g| Remat::with(g, r.policy.clone()).into()),
             Op::Composite(c) => self.composite(c, args),
-            Op::Name(n) if marks::is_mark(&n.name) => self.marked(&n.name, &args[0]).map(|x| vec![x]),
+            Op::Name(n) if constraints::is_mark(&n.name) => self.marked(&n.name, &args[0]).map(|x| vec![x]),
             _ => match op.semantics() {
-                Semantics::Elementwise(_) | Semantics::Index(Indexing::Threefry) => self.keeping(op, args, types, |_| true),
+                Semantics::Elementwise(_) | Semantics::Index(Indexing::Threefry) => {
+                    self.keeping(op, args, types, |_| true)
+                }
                 _ => self.on_whole(op, args, types),
             },
         }

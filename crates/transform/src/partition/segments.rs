@@ -2,7 +2,7 @@
 //! them. Each of such segments is cut by itself, so that a rank has its part of all.
 
 use ir::ops::{Call, Composite, Remat, Scan};
-use ir::{Graph, Semantics, Op, Value};
+use ir::{Graph, Op, Semantics, Value};
 use std::collections::BTreeSet;
 
 /// The segments of an axis of an input, as the graph slices it; none if it does not.

@@ -2,7 +2,7 @@
 //! loop, text against itself.
 #![allow(dead_code, reason = "each test file uses some of the checks")]
 
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Value, interp, text, verify};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Value, interp, text, verify};
 
 pub(crate) const F: DType = DType::F64;
 

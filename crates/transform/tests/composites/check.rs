@@ -1,7 +1,7 @@
 //! The checks that every composite goes through.
 
 use ir::ops::{Composite, Derivative};
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Op, Scalar, Type, Value, composites, interp, text, verify};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Value, composites, interp, text, verify};
 
 pub(crate) const F: DType = DType::F64;
 

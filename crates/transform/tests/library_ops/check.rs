@@ -1,7 +1,7 @@
 //! What every op must pass: text round trip, gradients of first and second order against finite differences, forward
 //! against reverse mode, and every mix of batched operands against a loop.
 
-use ir::{GraphBuilder, Builder, DType, Graph, Literal, Scalar, Type, Unary, Value, interp, text, verify};
+use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, Value, interp, text, verify};
 
 const F: DType = DType::F64;
 

@@ -2,7 +2,7 @@
 
 use crate::check::{check, close, random, value};
 use ir::ops::{Conv, Windows};
-use ir::{GraphBuilder, DType, Literal};
+use ir::{DType, GraphBuilder, Literal};
 
 struct Case {
     name: &'static str,

@@ -2,7 +2,7 @@
 
 use crate::check::{check, random, value};
 use ir::ops::{Gather, GatherMode, ScatterKind, ScatterMode, SliceDims};
-use ir::{GraphBuilder, DType, Literal};
+use ir::{DType, GraphBuilder, Literal};
 
 const F: DType = DType::F64;
 const NAN: f64 = f64::NAN;

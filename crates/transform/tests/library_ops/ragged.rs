@@ -2,7 +2,7 @@
 
 use crate::check::{check, close, random, value};
 use ir::ops::{RaggedDot, RaggedMode};
-use ir::{GraphBuilder, DType, Literal};
+use ir::{DType, GraphBuilder, Literal};
 
 fn ramp(shape: &[usize], from: f64) -> Literal {
     let n: usize = shape.iter().product();

@@ -2,7 +2,7 @@
 
 use crate::check::{check, close, random, value};
 use ir::ops::{ReduceKind, Windows};
-use ir::{GraphBuilder, DType, Literal};
+use ir::{DType, GraphBuilder, Literal};
 
 use ReduceKind::{Max, Min, Prod, Sum};
 

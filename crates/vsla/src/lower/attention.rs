@@ -3,7 +3,7 @@
 use super::Lowering;
 use crate::error::Result;
 use ir::composites::attention::{Attention, attention};
-use ir::{GraphBuilder, Builder, DType, Literal, Type, Value};
+use ir::{Builder, DType, GraphBuilder, Literal, Type, Value};
 
 impl Lowering {
     /// `q`, `k`, `v`: `[tokens, width]`.

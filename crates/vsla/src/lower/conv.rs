@@ -10,7 +10,7 @@ use crate::shape::common;
 use cpu::{CONVOLUTION_COSTS as COSTS, convolution_points};
 use ir::composites::convolve::fft_convolve;
 use ir::ops::{Composite, Derivative, Dot};
-use ir::{GraphBuilder, Builder, DType, Graph, Type, Value};
+use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use std::sync::Arc;
 
 /// How a convolution is computed.

@@ -13,7 +13,7 @@ use crate::op::{Gelu, Op};
 use crate::shape::{self, common};
 use ir::composites::{activation, norm, softmax};
 use ir::ops::{Dot, StopGradient};
-use ir::{GraphBuilder, Builder, DType, Scalar, Unary, Value};
+use ir::{Builder, DType, GraphBuilder, Scalar, Unary, Value};
 
 pub use conv::{Path, conv_path};
 

@@ -4,7 +4,7 @@ use super::{Lowering, promote};
 use crate::error::{Error, Result};
 use crate::infer::Signature;
 use ir::ops::{Composite, Derivative, GatherMode};
-use ir::{GraphBuilder, Builder, DType, Literal, Scalar, Type, Value};
+use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, Value};
 use std::sync::Arc;
 
 impl Lowering {

@@ -12,7 +12,6 @@ mod address;
 mod arith;
 mod convert;
 mod divide;
-mod few;
 mod fp8;
 mod index;
 mod instructions;
@@ -21,8 +20,9 @@ mod lanewise;
 mod loops;
 mod mask;
 mod memory;
+mod partial_vector;
 mod transfer;
-mod turn;
+mod transpose;
 mod values;
 mod vector;
 

@@ -7,7 +7,7 @@
 
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
-use super::planes::{Line, Planes, STEPS};
+use super::padded_input::{Line, Planes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Plain32, Vector};
 use crate::pool::Pool;

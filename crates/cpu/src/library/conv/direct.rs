@@ -10,9 +10,9 @@
 
 use super::super::{Machine, Pointers, Raw, Routine};
 use super::Geometry;
-use super::blocked::{DEPTH, POSITIONS};
+use super::im2col_gemm::{DEPTH, POSITIONS};
 use super::micro::{Windowed, Windows};
-use super::planes::{Line, Planes, STEPS};
+use super::padded_input::{Line, Planes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels};
 use crate::pool::Pool;
@@ -439,7 +439,7 @@ impl Direct {
                         let to = y.add(i * g.positions + run.to);
                         match k > 0 {
                             true => (0..run.count).for_each(|n| *to.add(n) += *from.add(n)),
-                            false => super::super::copying::copy(from.cast_const(), to, run.count),
+                            false => super::super::memcpy::copy(from.cast_const(), to, run.count),
                         }
                     }
                 }

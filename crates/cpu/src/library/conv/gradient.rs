@@ -11,7 +11,7 @@ use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
 use super::depthwise::GRADIENTS;
 use super::micro::{Gathered, Gathers, Windows};
-use super::planes::{Line, Planes};
+use super::padded_input::{Line, Planes};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels};
 use crate::pool::Pool;

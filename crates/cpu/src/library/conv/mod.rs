@@ -10,17 +10,17 @@
 //! is multiplied by all of the kernel and added where it belongs ([`columns`]). Three axes become two ([`volumes`]), and 16-bit floats f32
 //! where pairs of them can't be multiplied ([`widened`]).
 
-mod blocked;
-mod columns;
+mod col2im;
+mod conv3d_as_2d;
 mod depthwise;
 mod direct;
 mod gradient;
+mod im2col;
+mod im2col_gemm;
 mod micro;
-mod phased;
-mod planes;
-mod volumes;
-mod widened;
-mod windows;
+mod padded_input;
+mod sub_pixel;
+mod upcast;
 
 use super::{Machine, Routine};
 use crate::gemm::kernel::HasKernels;
@@ -28,10 +28,10 @@ use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
+use im2col::{generate, store};
 use ir::ops::Conv;
 use ir::{DType, Type};
 use std::ffi::c_void;
-use windows::{generate, store};
 
 /// The most spatial axes.
 const AXES: usize = 4;
@@ -44,12 +44,16 @@ pub(super) fn thresholds() -> Vec<Threshold> {
     vec![
         Threshold::new(
             "conv.positions",
-            blocked::POSITIONS,
+            im2col_gemm::POSITIONS,
             "windows of an image: from here loops of its own take f32",
         ),
-        Threshold::new("conv.depth", blocked::DEPTH, "elements of a window: beyond, they are multiplied in turns"),
-        Threshold::new("conv.width", windows::WIDTH, "width of a window: beyond, another generator writes it"),
-        Threshold::new("conv.panel", blocked::PANEL_BYTES / 4, "elements of an image's windows: beyond, it has parts"),
+        Threshold::new("conv.depth", im2col_gemm::DEPTH, "elements of a window: beyond, they are multiplied in turns"),
+        Threshold::new("conv.width", im2col::WIDTH, "width of a window: beyond, another generator writes it"),
+        Threshold::new(
+            "conv.panel",
+            im2col_gemm::PANEL_BYTES / 4,
+            "elements of an image's windows: beyond, it has parts",
+        ),
         Threshold::new(
             "conv.narrow",
             depthwise::NARROW,
@@ -73,7 +77,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         ),
         Threshold::new(
             "conv.fewer",
-            columns::FEWER,
+            col2im::FEWER,
             "input features of a spread input by output features: from here its elements are spread after they are multiplied",
         ),
         Threshold::new(
@@ -88,7 +92,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         ),
         Threshold::new(
             "conv.volumes",
-            volumes::PLANES,
+            conv3d_as_2d::PLANES,
             "elements of all images' planes: beyond, fewer images at a time",
         ),
         Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
@@ -153,22 +157,22 @@ struct Context<'a> {
 /// The routine of a convolution of floats.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
-    if let Some(routine) = volumes::prepare(conv, args, outs, machine) {
+    if let Some(routine) = conv3d_as_2d::prepare(conv, args, outs, machine) {
         return Some(routine);
     }
     if args[0].dtype.size() == 2 && conv.out.is_float() {
         // A spread input phase by phase, where each of them is multiplied in pairs.
         let phase = |own: &Conv, args: &[Type], outs: &[Type]| match own.windows.base_dilation.iter().any(|&d| d > 1) {
-            true => widened::prepare(own, args, outs, machine),
+            true => upcast::prepare(own, args, outs, machine),
             false => in_pairs(own, args, outs, machine),
         };
         return in_pairs(conv, args, outs, machine)
-            .or_else(|| phased::prepare(conv, args, outs, phase, machine))
-            .or_else(|| widened::prepare(conv, args, outs, machine))
+            .or_else(|| sub_pixel::prepare(conv, args, outs, phase, machine))
+            .or_else(|| upcast::prepare(conv, args, outs, machine))
             .or_else(|| plain(conv, args, outs));
     }
-    columns::prepare(conv, args, outs, &plain, machine)
-        .or_else(|| phased::prepare(conv, args, outs, plain, machine))
+    col2im::prepare(conv, args, outs, &plain, machine)
+        .or_else(|| sub_pixel::prepare(conv, args, outs, plain, machine))
         .or_else(|| plain(conv, args, outs))
 }
 
@@ -253,8 +257,8 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
     if !wide && let Some(routine) = direct::prepare(&geometry, machine) {
         return Some(Box::new(routine));
     }
-    if blocked::suits(&geometry, wide) {
-        return Some(Box::new(blocked::Blocked::new(geometry, machine)));
+    if im2col_gemm::suits(&geometry, wide) {
+        return Some(Box::new(im2col_gemm::Blocked::new(geometry, machine)));
     }
     let Geometry { dtype, outs, groups, images, positions, .. } = geometry;
     let depth = geometry.features * geometry.window;

@@ -1,12 +1,12 @@
 //! A transform of several axes, step by step: each in bundles of lines, or with long lines as matrices, whichever is expected to be
 //! quicker; and the instruction set of each.
 
-use super::bundles::{Kind, Step};
-use super::far_lines::{CYCLES, FarLines};
-use super::line_ends::Real;
-use super::line_shapes::choose;
-use super::long_lines::{Line, LongLines, Phase};
-use super::moves::Planes;
+use super::batched::{Kind, Step};
+use super::factor_plan::choose;
+use super::four_step::{Line, LongLines, Phase};
+use super::load_store::Planes;
+use super::strided::{CYCLES, FarLines};
+use super::twiddle::Real;
 use crate::gemm::Isa;
 use crate::library::along::Lines;
 use crate::library::{Machine, Raw, Routine, in_ranges};

@@ -3,9 +3,9 @@
 //! Where lines beside each other are fewer than lanes, those of as many places further out as there are lanes are turned as if they were one
 //! line. Where rows are long, each is a page of its own, and the columns of several bundles are read from it at once.
 
-use super::bundles::{Block, Kind, SECOND_CACHE, Step};
+use super::batched::{Block, Kind, SECOND_CACHE, Step};
 use super::lanes::{Finish, Lane, Number, Seats, Way};
-use super::moves::Planes;
+use super::load_store::Planes;
 use super::real_lines::RealWay;
 use crate::thresholds::Threshold;
 

@@ -3,7 +3,7 @@
 //! What is here ends up inside functions that have the target features: so it is all `#[inline(always)]`, and has no closures over
 //! vectors, which would be functions without them.
 
-use super::moves::{self, Place};
+use super::load_store::{self, Place};
 use super::real_lines::{RealPlan, RealWay};
 use super::stockham::Plan;
 use crate::gemm::vector::{Float, Vector};
@@ -45,7 +45,7 @@ pub(super) trait Lane: Vector<Elem: Number> {
         step: usize,
         size: (usize, usize),
     ) -> bool;
-    /// [`super::moves::read`] and [`super::moves::write`], once for all who call it, as what follows.
+    /// [`super::load_store::read`] and [`super::moves::write`], once for all who call it, as what follows.
     unsafe fn read(from: *const Self::Elem, place: Place, n: usize, to: *mut Self::Elem, step: usize);
     unsafe fn write(from: *const Self::Elem, step: usize, to: *mut Self::Elem, place: Place, n: usize);
     /// [`Plan::passes`].
@@ -55,8 +55,8 @@ pub(super) trait Lane: Vector<Elem: Number> {
 }
 
 mod x86 {
-    use super::super::squares::{edge_of_eight, edge_of_sixteen, eight, no_edge, sixteen, tile};
-    use super::{Lane, Place, Plan, RealPlan, RealWay, Way, moves};
+    use super::super::transpose::{edge_of_eight, edge_of_sixteen, eight, no_edge, sixteen, tile};
+    use super::{Lane, Place, Plan, RealPlan, RealWay, Way, load_store};
     use std::arch::x86_64::*;
 
     macro_rules! lane {
@@ -107,7 +107,7 @@ mod x86 {
                     #[target_feature(enable = $features)]
                     unsafe fn with_features(from: *const $t, place: Place, n: usize, to: *mut $t, step: usize) {
                         // SAFETY: the caller's promise.
-                        unsafe { moves::read::<$v>(from, place, n, to, step) }
+                        unsafe { load_store::read::<$v>(from, place, n, to, step) }
                     }
                     // SAFETY: as above.
                     unsafe { with_features(from, place, n, to, step) }
@@ -117,7 +117,7 @@ mod x86 {
                     #[target_feature(enable = $features)]
                     unsafe fn with_features(from: *const $t, step: usize, to: *mut $t, place: Place, n: usize) {
                         // SAFETY: the caller's promise.
-                        unsafe { moves::write::<$v>(from, step, to, place, n) }
+                        unsafe { load_store::write::<$v>(from, step, to, place, n) }
                     }
                     // SAFETY: as above.
                     unsafe { with_features(from, step, to, place, n) }

@@ -14,39 +14,39 @@
 #[cfg(target_arch = "x86_64")]
 mod axes;
 #[cfg(target_arch = "x86_64")]
-mod blocks;
+mod batched;
 #[cfg(target_arch = "x86_64")]
-mod bundles;
+mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod butterflies;
 #[cfg(target_arch = "x86_64")]
-mod far_lines;
+mod direct_dft;
+#[cfg(target_arch = "x86_64")]
+mod factor_plan;
+#[cfg(target_arch = "x86_64")]
+mod four_step;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "x86_64")]
-mod line_ends;
+mod load_store;
 #[cfg(target_arch = "x86_64")]
-mod line_shapes;
-#[cfg(target_arch = "x86_64")]
-mod long_lines;
-#[cfg(target_arch = "x86_64")]
-mod moves;
-#[cfg(target_arch = "x86_64")]
-mod odd;
-#[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
-mod planned;
-#[cfg(target_arch = "x86_64")]
-mod primes;
+mod rader_bluestein;
 #[cfg(target_arch = "x86_64")]
 mod real_lines;
 #[cfg(target_arch = "x86_64")]
 mod real_matrix;
 #[cfg(target_arch = "x86_64")]
 mod real_primes;
-#[cfg(target_arch = "x86_64")]
-mod squares;
+#[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
+mod rustfft;
 #[cfg(target_arch = "x86_64")]
 mod stockham;
+#[cfg(target_arch = "x86_64")]
+mod strided;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
+#[cfg(target_arch = "x86_64")]
+mod twiddle;
 
 use super::{Machine, Routine};
 use crate::thresholds::Threshold;
@@ -55,7 +55,7 @@ use ir::ops::Fft;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
     #[cfg(target_arch = "x86_64")]
-    return [line_shapes::THRESHOLDS, butterflies::THRESHOLDS, blocks::THRESHOLDS].concat();
+    return [factor_plan::THRESHOLDS, butterflies::THRESHOLDS, blocks::THRESHOLDS].concat();
     #[cfg(not(target_arch = "x86_64"))]
     vec![]
 }
@@ -70,5 +70,5 @@ pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) 
     #[cfg(all(unix, target_arch = "x86_64", not(feature = "cranelift")))]
     return None;
     #[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
-    planned::prepare(op, args, outs, machine)
+    rustfft::prepare(op, args, outs, machine)
 }

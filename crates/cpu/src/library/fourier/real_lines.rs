@@ -4,8 +4,8 @@
 //! mirror images of the other half. So a real line takes half the work of a complex one. A prime is summed as it is defined, or is a
 //! convolution of real numbers (`real_primes.rs`).
 
+use super::direct_dft::{real_results, table};
 use super::lanes::{Finish, Lane, Number, Seats, Way, conj, number, root, times};
-use super::odd::{real_results, table};
 use super::real_primes::RealRader;
 use super::stockham::{Plan, cost};
 

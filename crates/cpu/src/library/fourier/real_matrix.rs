@@ -3,12 +3,12 @@
 //! Row `k1` has elements `k1 + n1·k2` of the spectrum. Of those up to half of all `k1`, elements beyond the middle of the spectrum stand for
 //! their mirror images, which no other row has.
 
-use super::bundles::Kind;
+use super::batched::Kind;
+use super::four_step::{Columns, Line, LongLines};
 use super::lanes::{Finish, Lane, Seats, Way, conj, times};
-use super::line_ends::Real;
-use super::long_lines::{Columns, Line, LongLines};
-use super::moves::Place;
+use super::load_store::Place;
 use super::real_lines::RealWay;
+use super::twiddle::Real;
 use std::ops::Range;
 
 impl<T: Real> LongLines<T> {

@@ -5,7 +5,7 @@
 //! even length is halved as other real lines are.
 
 use super::lanes::{Finish, Lane, Number, Seats, Way, Z, conj, less, number, plus, root, times};
-use super::primes::{generator, powers, spectrum};
+use super::rader_bluestein::{generator, powers, spectrum};
 use super::real_lines::RealWay;
 use super::stockham::Plan;
 

@@ -5,9 +5,9 @@
 //! convolutions (`primes.rs`), whichever is expected to be quicker.
 
 use super::butterflies::{SMALL, small};
+use super::direct_dft::{Shape, odd, table};
 use super::lanes::{Finish, Lane, Number, Seats, Walk, Way, number, root, times};
-use super::odd::{Shape, odd, table};
-use super::primes::{Chirp, Rader, chirp_length};
+use super::rader_bluestein::{Chirp, Rader, chirp_length};
 
 /// One pass but the last: lines of `m` elements, `s` of them interleaved, become those of `m / R`.
 #[inline(always)]

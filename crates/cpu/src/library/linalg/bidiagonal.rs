@@ -2,8 +2,8 @@
 //! reflections put together, by blocks of columns; their vectors are found by dividing ([`bisected`]).
 
 use super::blocked::{BLOCK, Running, blocks};
-use super::sweeps::{self, Sweeps};
-use super::{Real, Workers, axpy, bisected, dot, quotients, squares};
+use super::delayed_givens::{self, Sweeps};
+use super::{Real, Workers, axpy, bidiagonal_dc, dot, dqds, squares};
 use crate::gemm::Layout;
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ const ITERATIONS: usize = 60;
 /// Elements of room that [`svd`] needs.
 pub(super) fn room(m: usize, n: usize, large: bool) -> usize {
     let blocks = 2 * BLOCK * (m + n) + 2 * BLOCK * m + BLOCK * (n + BLOCK);
-    let own = if large { n * m + blocks + bisected::room(n) } else { 0 };
-    5 * n + m + 2 * sweeps::room(n) + own
+    let own = if large { n * m + blocks + bidiagonal_dc::room(n) } else { 0 };
+    5 * n + m + 2 * delayed_givens::room(n) + own
 }
 
 /// Turns `x` into the vector of a reflection that leaves only its first element, in place: that element, and the factor of
@@ -64,7 +64,7 @@ pub(super) fn svd<T: Real>(
     workers: Workers<'_>,
     running: Option<Running<'_>>,
 ) {
-    let (waiting, room) = room.split_at_mut(2 * sweeps::room(n));
+    let (waiting, room) = room.split_at_mut(2 * delayed_givens::room(n));
     let (negative, room) = room.split_at_mut(n);
     let (e, rest) = room.split_at_mut(n);
     let (left, rest) = rest.split_at_mut(n);
@@ -76,7 +76,7 @@ pub(super) fn svd<T: Real>(
         if vectors {
             let (z, rest) = rest.split_at_mut(n * m);
             z.fill(T::ZERO);
-            bisected::singular(d, e, z, m, v, rest, workers, large);
+            bidiagonal_dc::singular(d, e, z, m, v, rest, workers, large);
             let across = |k: usize, i: usize| if i > k { a[i * m + k] } else { T::ZERO };
             large.reflected(v, n, &right[..n - 1], 1, across, rest);
             let down = |k: usize, i: usize| if i >= k { a[k * m + i] } else { T::ZERO };
@@ -91,10 +91,10 @@ pub(super) fn svd<T: Real>(
             left_vectors(a, m, n, left);
         }
     }
-    if !vectors && quotients::singular(d, e, workers.isa, waiting) {
+    if !vectors && dqds::singular(d, e, workers.isa, waiting) {
         return;
     }
-    let (first, second) = waiting.split_at_mut(sweeps::room(n));
+    let (first, second) = waiting.split_at_mut(delayed_givens::room(n));
     negative.fill(T::ZERO);
     {
         let left = Sweeps::new(&mut a[..n * m], m, workers.isa, workers.pool, first);

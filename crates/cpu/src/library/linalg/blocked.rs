@@ -5,7 +5,7 @@
 
 use super::super::{Raw, in_ranges};
 use super::lines::Triangle;
-use super::{Real, factor, lines, reflecting, turned, turned_from};
+use super::{Real, factor, householder_panel, lines, turned, turned_from};
 use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use ir::DType;
@@ -419,7 +419,7 @@ impl Running<'_> {
         for (b, t) in blocks(steps).zip(factors.chunks_exact_mut(BLOCK * BLOCK)) {
             let (isa, height, at) = (self.products.isa, m - b.start, b.start * (n + 1));
             turned(isa, &a[at..], n, [height, b.len()], v, height);
-            reflecting::qr_block(isa, &mut v[..height * b.len()], height, &mut tau[b.clone()], t);
+            householder_panel::qr_block(isa, &mut v[..height * b.len()], height, &mut tau[b.clone()], t);
             turned(isa, v, height, [b.len(), height], &mut a[at..], n);
             if b.end < n {
                 pack_reflectors(a, m, n, &b, v);

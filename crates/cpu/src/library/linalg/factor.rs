@@ -3,8 +3,8 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::blocked::BLOCK;
-use super::divide::split_as;
-use super::{Real, axpy, dot, elimination, lines, squares, turned};
+use super::tridiagonal_dc::split_as;
+use super::{Real, axpy, dot, lines, panel_lu, squares, turned};
 use crate::gemm::Isa;
 use crate::library::Raw;
 use ir::ops::TriangularSolve;
@@ -259,7 +259,7 @@ pub(super) fn lu<T: Real>(
         // SAFETY: all columns of the matrix that have a step, and room for as many.
         unsafe {
             let (a, room) = (Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
-            elimination::lu_columns(isa, a, m, n, 0..steps, pivots, room);
+            panel_lu::lu_columns(isa, a, m, n, 0..steps, pivots, room);
         }
         for (k, &p) in pivots.iter().enumerate() {
             let p = p as usize;

@@ -6,23 +6,23 @@
 //! wait for it.)
 
 #[cfg(target_arch = "x86_64")]
-mod abreast;
-mod ahead;
+mod batched_small;
 mod bidiagonal;
-mod bisected;
+mod bidiagonal_dc;
 mod blocked;
-mod divide;
-mod elimination;
+mod delayed_givens;
+mod dqds;
 mod factor;
+mod householder_panel;
 mod lines;
-mod quotients;
+mod lookahead_lu;
+mod panel_lu;
 mod real;
-mod reflecting;
-mod secular;
-mod slender;
+mod secular_equation;
 mod spectral;
-mod sweeps;
+mod tall_skinny_svd;
 mod tridiagonal;
+mod tridiagonal_dc;
 
 use super::rearrange::{Axis, tiles};
 use super::{Machine, PORTABLE, Pointers, Raw, Routine, in_ranges};
@@ -54,7 +54,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         ),
         Threshold::new(
             "linalg.strip",
-            sweeps::STRIP,
+            delayed_givens::STRIP,
             "columns of vectors: beyond, rotations go through several strips",
         ),
         Threshold::new("linalg.tall", blocked::TALL, "elements of a tall matrix: from here its QR is cut into blocks"),
@@ -65,24 +65,24 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         ),
         Threshold::new(
             "linalg.slender",
-            slender::TIMES,
+            tall_skinny_svd::TIMES,
             "rows by columns: from here singular vectors come from a QR factorisation's",
         ),
         Threshold::new(
             "linalg.slender_columns",
-            slender::COLUMNS,
+            tall_skinny_svd::COLUMNS,
             "columns of a slender matrix: from here singular vectors come from a QR factorisation's",
         ),
         Threshold::new(
             "linalg.slender_times",
-            slender::MANY_TIMES,
+            tall_skinny_svd::MANY_TIMES,
             "rows by columns of a slender matrix of few columns: from here singular vectors come from a QR factorisation's",
         ),
         Threshold::new("linalg.own", OWN, "elements of an f32 matrix: from here it is factored in f32"),
         #[cfg(target_arch = "x86_64")]
         Threshold::new(
             "linalg.abreast",
-            abreast::ABREAST,
+            batched_small::ABREAST,
             "order of a matrix: up to here a batch has one in each lane",
         ),
         Threshold::new(
@@ -158,7 +158,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     let a = &args[0];
     let [.., m, n] = *a.shape else { return None };
     if let Op::Svd(Svd { vectors: true }) = op
-        && let Some(routine) = slender::prepare(args, machine)
+        && let Some(routine) = tall_skinny_svd::prepare(args, machine)
     {
         return Some(routine);
     }
@@ -173,7 +173,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     };
     let batch: usize = a.shape[..a.rank() - 2].iter().product();
     #[cfg(target_arch = "x86_64")]
-    if let Some(routine) = abreast::prepare(kind, a, batch, machine) {
+    if let Some(routine) = batched_small::prepare(kind, a, batch, machine) {
         return Some(routine);
     }
     let size = |t: &Type| {

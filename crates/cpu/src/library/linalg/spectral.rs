@@ -2,8 +2,8 @@
 //! Jacobi, of others by two diagonals.
 
 use super::blocked::Running;
-use super::sweeps::{self, Sweeps};
-use super::{Real, Workers, axpy, bidiagonal, divide, dot, lines, slender, tridiagonal};
+use super::delayed_givens::{self, Sweeps};
+use super::{Real, Workers, axpy, bidiagonal, dot, lines, tall_skinny_svd, tridiagonal, tridiagonal_dc};
 
 /// Columns from which singular values come from two diagonals, with their vectors; alone they do from two columns on.
 pub(super) const SINGULAR: usize = 8;
@@ -16,7 +16,11 @@ const ITERATIONS: usize = 60;
 
 /// Elements of room beside the matrix and its eigenvalues.
 pub(super) fn eigh_room(n: usize, large: bool) -> usize {
-    if large { n * n + 4 * n + 16 + tridiagonal::work(n) + divide::room(n) } else { n + sweeps::room(n) }
+    if large {
+        n * n + 4 * n + 16 + tridiagonal::work(n) + tridiagonal_dc::room(n)
+    } else {
+        n + delayed_givens::room(n)
+    }
 }
 
 /// Eigenvalues to `d`, ascending, and eigenvectors as columns in place of `v`, whose lower triangle is read.
@@ -45,7 +49,7 @@ pub(super) fn eigh<T: Real>(
     } else {
         let (e, rotations) = room.split_at_mut(n);
         tridiagonal(v, n, d, e);
-        implicit_ql(Sweeps::new(v, n, workers.isa, workers.pool, &mut rotations[..sweeps::room(n)]), n, d, e);
+        implicit_ql(Sweeps::new(v, n, workers.isa, workers.pool, &mut rotations[..delayed_givens::room(n)]), n, d, e);
         ascend(v, n, d);
         transpose(v, n);
     }
@@ -63,11 +67,11 @@ fn large_eigh<T: Real>(
     large: Running<'_>,
 ) {
     let (z, room) = room.split_at_mut(n * n);
-    let (d, room) = divide::split_as::<f64, T>(room, n);
-    let (e, room) = divide::split_as::<f64, T>(room, n);
+    let (d, room) = tridiagonal_dc::split_as::<f64, T>(room, n);
+    let (e, room) = tridiagonal_dc::split_as::<f64, T>(room, n);
     let (work, room) = room.split_at_mut(tridiagonal::work(n));
     large.tridiagonal(v, n, d, e, work);
-    let order = divide::eigen(n, d, e, z, room, workers, large);
+    let order = tridiagonal_dc::eigen(n, d, e, z, room, workers, large);
     large.turned_back(v, n, z, work);
     for (to, &row) in values.iter_mut().zip(order) {
         *to = T::of(d[row as usize]);
@@ -256,7 +260,7 @@ pub(super) fn svd<T: Real>(
         return s.fill(T::NAN);
     }
     let scale = normalise(a);
-    let (a, m) = if !vectors && n > 1 && m >= slender::TIMES * n {
+    let (a, m) = if !vectors && n > 1 && m >= tall_skinny_svd::TIMES * n {
         // The values of its R.
         match running {
             Some(large) => large.triangle(a, m, n, room),

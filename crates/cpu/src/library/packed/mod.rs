@@ -4,12 +4,12 @@
 //! the kernels of `nibbles.rs`, `bytes.rs`, `halves.rs` and `superblocks.rs`). One of many rows decodes blocks of the matrix as they are packed
 //! for the blocked product, so the wide weights are never in memory as a whole.
 
-mod bytes;
-mod few;
-mod halves;
-mod nibbles;
+mod bf16_codes;
+mod int4;
+mod int8;
+mod k_quants;
+mod quantized_gemv;
 mod scales;
-mod superblocks;
 #[cfg(test)]
 mod tests;
 
@@ -72,7 +72,7 @@ pub(super) fn prepare(c: &Composite, args: &[Type], outs: &[Type], machine: Mach
     let depth = *x.shape.last()?;
     let m = x.numel() / depth.max(1);
     if !c.flag("transposed") && m <= FEW {
-        return Some(Box::new(few::Few::new(layout, x.dtype, m, machine)));
+        return Some(Box::new(quantized_gemv::Few::new(layout, x.dtype, m, machine)));
     }
     let n = *outs[0].shape.last()?;
     let transposed = c.flag("transposed");

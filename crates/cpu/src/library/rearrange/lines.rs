@@ -1,6 +1,6 @@
 //! Lines where one axis is short, or where the operand is read in steps.
 
-use super::super::copying;
+use super::super::memcpy;
 use super::Axis;
 use super::tiles::Transpose;
 use std::ops::Range;
@@ -171,9 +171,9 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
 unsafe fn copies_inline<T: Transpose>(x: *const T, y: *mut T, rows: Axis, size: usize, part: Range<usize>) {
     let (bytes, first) = (size_of::<T>(), part.start as isize);
     let (from, to) = (rows.from * bytes as isize, rows.to * bytes as isize);
-    let lines = copying::Lines { bytes: size * bytes, count: part.len(), from, to };
+    let lines = memcpy::Lines { bytes: size * bytes, count: part.len(), from, to };
     // SAFETY: the caller vouches for the lines.
-    unsafe { copying::lines(x.offset(first * rows.from).cast(), y.offset(first * rows.to).cast(), lines) }
+    unsafe { memcpy::lines(x.offset(first * rows.from).cast(), y.offset(first * rows.to).cast(), lines) }
 }
 
 #[inline(always)]

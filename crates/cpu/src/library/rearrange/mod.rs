@@ -5,16 +5,16 @@
 //! short or no axis of the operand is dense ([`lines`]). Lines that are lines on both sides are copied
 //! ([`copying`](super::copying)): a kernel's lanes are as wide as numbers of 32 bits, and its masked ends cost as much as many whole vectors.
 
+mod gather;
 mod lines;
-mod narrow;
 mod read;
-mod take;
+mod small_dtypes;
 pub(super) mod tiles;
 #[cfg(all(unix, target_arch = "x86_64"))]
-mod turn;
+mod transpose_rows;
 
 #[cfg(all(unix, target_arch = "x86_64"))]
-pub(crate) use turn::Turn;
+pub(crate) use transpose_rows::Turn;
 
 use super::{Raw, Routine, in_ranges};
 use crate::gemm::Isa;
@@ -33,21 +33,25 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         lines::CHUNK,
         "elements of a line that is copied: from here it is cut into pieces",
     ),
-    Threshold::new("rearrange.row", take::ROW_BYTES / 4, "elements of a row that is looked up: beyond, by the kernel"),
+    Threshold::new(
+        "rearrange.row",
+        gather::ROW_BYTES / 4,
+        "elements of a row that is looked up: beyond, by the kernel",
+    ),
     Threshold::new(
         "rearrange.bytes",
-        narrow::LEAST,
+        small_dtypes::LEAST,
         "elements of one or two bytes that are combined: from here whole vectors of them",
     ),
     Threshold::new("rearrange.batch", lines::BATCH, "small matrices that are turned: beyond, threads share them"),
-    Threshold::new("rearrange.flat", take::FLAT, "elements of a line that are looked up: up to here lines go as one"),
-    Threshold::new("rearrange.unit", narrow::UNIT, "the same: elements of a row beyond which it is cut"),
+    Threshold::new("rearrange.flat", gather::FLAT, "elements of a line that are looked up: up to here lines go as one"),
+    Threshold::new("rearrange.unit", small_dtypes::UNIT, "the same: elements of a row beyond which it is cut"),
     Threshold::new(
         "rearrange.shuffled",
         lines::SHUFFLED,
         "elements of one or two bytes along lines of a short axis: from here their bytes are shuffled",
     ),
-    Threshold::new("rearrange.narrow", narrow::ROW, "the same with one operand for many rows: elements of a row"),
+    Threshold::new("rearrange.narrow", small_dtypes::ROW, "the same with one operand for many rows: elements of a row"),
     Threshold::new("rearrange.tile", tiles::LEAST, "elements of both axes: from here tiles are transposed"),
     Threshold::new("rearrange.block", tiles::LINE, "bytes of an axis: beyond, its tiles are gone through in blocks"),
 ];
@@ -109,10 +113,10 @@ pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<Prepared> {
         let way = choose(&moves)?;
         return Some((Box::new(Rearrangement { moves, way, isa }), [from][..].into(), to));
     }
-    if let Some((takes, [from, at, to])) = take::takes(kernel) {
+    if let Some((takes, [from, at, to])) = gather::takes(kernel) {
         return Some((Box::new(takes), [from, at][..].into(), to));
     }
-    let (own, [left, right, to]) = narrow::combined(kernel)?;
+    let (own, [left, right, to]) = small_dtypes::combined(kernel)?;
     Some((Box::new(own), [left, right][..].into(), to))
 }
 

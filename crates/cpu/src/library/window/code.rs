@@ -1,8 +1,8 @@
 //! What depends on elements and folds in reductions of windows: loops that are called by pointer, so that all around them is compiled once.
 
 use super::super::element::{Element, Fold};
-use super::spreading::{self, Spreading};
-use super::{Frame, halving};
+use super::avg_pool_backward::{self, Spreading};
+use super::{Frame, pool2x2};
 
 /// Operand and result.
 pub(super) type Ends = (*const u8, *mut u8);
@@ -55,8 +55,8 @@ impl Code {
             any_order: F::ANY_ORDER,
             row: row::<T, F>,
             results: results::<T, F>,
-            halves: halving::reduce::<T, F>,
-            spread: if F::ANY_ORDER { Some(spreading::reduce::<T, F>) } else { None },
+            halves: pool2x2::reduce::<T, F>,
+            spread: if F::ANY_ORDER { Some(avg_pool_backward::reduce::<T, F>) } else { None },
             slides: if F::JOINS { Some(Slides::new::<T, F>()) } else { None },
         }
     }

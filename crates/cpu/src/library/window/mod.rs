@@ -3,11 +3,11 @@
 //! A line of results (all axes but the last fixed) is computed at once: each row of the window passes over it, in the
 //! reference's order.
 
+mod argmax;
+mod avg_pool_backward;
 mod code;
-mod halving;
-mod sliding;
-mod spreading;
-mod winners;
+mod pool2x2;
+mod sliding_reduce;
 
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
@@ -25,23 +25,27 @@ const AXES: usize = 8;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
     vec![
-        Threshold::new("window.together", halving::TOGETHER, "windows of a line: beyond, they are several bundles"),
+        Threshold::new("window.together", pool2x2::TOGETHER, "windows of a line: beyond, they are several bundles"),
         Threshold::new(
             "window.plane",
-            sliding::PLANE_BYTES,
+            sliding_reduce::PLANE_BYTES,
             "bytes of a plane's reduced rows: beyond, window by window",
         ),
         Threshold::new(
             "window.block",
-            sliding::BLOCK,
+            sliding_reduce::BLOCK,
             "windows along a row: beyond, they are reduced in several blocks",
         ),
         Threshold::new(
             "window.flat",
-            sliding::FLAT,
+            sliding_reduce::FLAT,
             "elements of a row: up to here rows of small planes are reduced as one",
         ),
-        Threshold::new("window.low", sliding::LOW, "rows of a window: up to here sums are taken down the rows first"),
+        Threshold::new(
+            "window.low",
+            sliding_reduce::LOW,
+            "rows of a window: up to here sums are taken down the rows first",
+        ),
     ]
 }
 
@@ -122,7 +126,7 @@ impl Frame {
             avx512: machine.isa == Isa::Avx512,
             halves: None,
         };
-        frame.halves = halving::halves(&frame);
+        frame.halves = pool2x2::halves(&frame);
         Some(Box::new(frame))
     }
 
@@ -199,8 +203,8 @@ impl Frame {
 struct Reduction {
     frame: Box<Frame>,
     code: &'static Code,
-    sliding: Option<Box<sliding::Sliding>>,
-    spreading: Option<Box<spreading::Spreading>>,
+    sliding: Option<Box<sliding_reduce::Sliding>>,
+    spreading: Option<Box<avg_pool_backward::Spreading>>,
     /// The state that windows begin with.
     start: u64,
 }
@@ -212,8 +216,8 @@ pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: M
         let start = <F as Fold<T>>::start(<T as Element>::from_scalar(identity));
         (const { &Code::new::<T, F>() }, code::number(start))
     })?;
-    let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none() && code.slides.is_some());
-    let spreading = spreading::Spreading::new(&frame).filter(|_| code.spread.is_some());
+    let sliding = sliding_reduce::Sliding::new(&frame).filter(|_| frame.halves.is_none() && code.slides.is_some());
+    let spreading = avg_pool_backward::Spreading::new(&frame).filter(|_| code.spread.is_some());
     let (sliding, spreading) = (sliding.map(Box::new), spreading.map(Box::new));
     Some(Box::new(Reduction { frame, code, sliding, spreading, start }))
 }
@@ -268,9 +272,9 @@ impl Routine for Reduction {
 /// A gather or scatter at windows' extrema.
 struct Extrema {
     frame: Box<Frame>,
-    keys: &'static winners::Keys,
+    keys: &'static argmax::Keys,
     /// Where planes are small and a key and its place are one number.
-    flat: Option<Box<sliding::Sliding>>,
+    flat: Option<Box<sliding_reduce::Sliding>>,
     scatter: bool,
     max: bool,
     /// Leading axes along which nothing slides, and the elements of keys and results below them.
@@ -291,12 +295,12 @@ pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Op
 fn extrema(frame: Box<Frame>, scatter: bool, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
     let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
     let base = args[0].numel() / plain.max(1);
-    let flat = sliding::Sliding::new(&frame).filter(|s| s.is_flat() && args[0].dtype.size() <= 4);
+    let flat = sliding_reduce::Sliding::new(&frame).filter(|s| s.is_flat() && args[0].dtype.size() <= 4);
     let flat = flat.filter(|_| frame.halves.is_none()).map(Box::new);
-    if args[0].dtype != args[1].dtype || base >= winners::NONE as usize {
+    if args[0].dtype != args[1].dtype || base >= argmax::NONE as usize {
         return None;
     }
-    let keys = by_dtype!(args[0].dtype, T => const { &winners::Keys::new::<T>() })?;
+    let keys = by_dtype!(args[0].dtype, T => const { &argmax::Keys::new::<T>() })?;
     Some(Box::new(Extrema { frame, keys, flat, scatter, max, plain, base }))
 }
 

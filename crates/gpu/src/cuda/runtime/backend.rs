@@ -2,25 +2,25 @@
 
 use super::blas::Blas;
 use super::collective::CollectiveStep;
+use super::cuda_graph::{Graph, Todo};
 use super::device::Device;
 use super::dnn::Dnn;
 use super::event::{Event, Stopwatch};
 use super::execute::{Position, Run, Timer};
+use super::fp8_gemm::Narrow;
 use super::kernels::Kernels;
 use super::load::{self, Loaded, Ready};
 use super::memory::CudaBuffer;
-use super::narrow::Narrow;
 use super::pool::Usage;
-use super::record::{Graph, Todo};
-use super::strided::Text;
+use super::strided_copy::Text;
 use crate::grid::Limits;
 use crate::library::{self, DeviceCaps};
 use compiler::loops::Kernel;
-use compiler::program::{BufferId, BufferKind, KernelArg, BufferSlice, Step, TripCount};
-use compiler::target::{RecomputePolicy, KernelLimits, SplitReduction, Products, Schedule};
+use compiler::program::{BufferId, BufferKind, BufferSlice, KernelArg, Step, TripCount};
+use compiler::target::{KernelLimits, Products, RecomputePolicy, Schedule, SplitReduction};
 use compiler::{
-    Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, Program, Result, OpPlacement, Target,
-    Timing,
+    Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, OpPlacement, Program, Result,
+    Target, Timing,
 };
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
@@ -353,8 +353,14 @@ impl Loaded {
             Todo::Record => {
                 let stream = device.recorder.lock().unwrap_or_else(|e| e.into_inner());
                 let scratch = arena + self.scratch_at as u64;
-                let run =
-                    Run { loaded: self, bases, scratch, stream: stream.0, timer: None, overlap_with_previous: Cell::new(false) };
+                let run = Run {
+                    loaded: self,
+                    bases,
+                    scratch,
+                    stream: stream.0,
+                    timer: None,
+                    overlap_with_previous: Cell::new(false),
+                };
                 let made =
                     Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
                 drop(stream);

@@ -5,9 +5,9 @@
 
 use super::context::{Context, Raw};
 use super::device::Device;
+use super::dynlib;
 use super::gemm::{Gemm, Matrix};
 use super::memory::CudaBuffer;
-use super::open;
 use compiler::{DeviceBuffer, Error, Result};
 use cudarc::cublaslt::sys as lt;
 use cudarc::cublaslt::sys::cublasStatus_t as Status;
@@ -52,7 +52,7 @@ struct Choice {
 impl Blas {
     /// None where the library is not installed.
     pub(crate) fn open(device: &Arc<Device>) -> Result<Option<Blas>> {
-        if !open::blas() {
+        if !dynlib::blas() {
             return Ok(None);
         }
         device.context.enter()?;

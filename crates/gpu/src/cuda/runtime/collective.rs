@@ -131,7 +131,12 @@ fn computed(kind: &Kind, dtype: DType) -> Option<DType> {
 
 impl CollectiveStep {
     /// What a collective of a program is for a rank; none where the device's library lacks the arithmetic, so that the host takes it.
-    pub(crate) fn of(op: &Collective, arg: Option<(&BufferSlice, &Type)>, to: &BufferSlice, me: usize) -> Result<Option<CollectiveStep>> {
+    pub(crate) fn of(
+        op: &Collective,
+        arg: Option<(&BufferSlice, &Type)>,
+        to: &BufferSlice,
+        me: usize,
+    ) -> Result<Option<CollectiveStep>> {
         let wrong = |e: ir::InferError| Error::Internal(format!("{}: {e}", op.name()));
         let (n, to) = (op.ranks(), to.clone());
         let Some((from, ty)) = arg else {
@@ -239,7 +244,7 @@ impl CollectiveStep {
 
 /// Scratch for a tensor in another order.
 fn room(p: &Pieces) -> usize {
-    p.total().next_multiple_of(super::classes::ALIGN)
+    p.total().next_multiple_of(super::size_classes::ALIGN)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! error. So such an error is kept, every later call gives it, and nothing of the context is touched any more (its
 //! memory is gone). [`Context::open`] then clears the context away and makes a new one; the process lives on.
 
-use super::open;
+use super::dynlib;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use cudarc::driver::sys::CUresult as Code;
@@ -53,7 +53,7 @@ static OPEN: Mutex<BTreeMap<usize, Weak<Context>>> = Mutex::new(BTreeMap::new())
 impl Context {
     /// The context of a device: the one that others use, or a new one.
     pub(crate) fn open(ordinal: usize) -> Result<Arc<Context>> {
-        open::driver()?;
+        dynlib::driver()?;
         let mut all = OPEN.lock().unwrap_or_else(|e| e.into_inner());
         let known = all.get(&ordinal).and_then(Weak::upgrade);
         if let Some(c) = known.as_ref().filter(|c| c.lost.get().is_none()) {
@@ -69,7 +69,7 @@ impl Context {
         // SAFETY: the pointer is good for one int.
         plain("cuDeviceGetCount", unsafe { cu::cuDeviceGetCount(&mut count) })?;
         if count == 0 {
-            return Err(open::no_device());
+            return Err(dynlib::no_device());
         }
         if ordinal >= count as usize {
             return Err(Error::Backend(format!(

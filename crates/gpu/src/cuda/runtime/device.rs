@@ -3,7 +3,7 @@
 use super::context::{Context, Raw};
 use super::event::{Event, Waiting};
 use super::pool::{Block, Pool, Source};
-use super::ring::Ring;
+use super::staging_ring::Ring;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use cudarc::driver::sys::CUresult as Code;

@@ -7,7 +7,7 @@
 //! the other one adds up by atomics. A cotangent of the log-sum-exp has no place in it, so it must be known to be zero.
 
 use super::context::{Context, Raw};
-use super::open;
+use super::dynlib;
 use crate::attention::Call;
 use compiler::program::BufferSlice;
 use compiler::{Error, Result};
@@ -116,7 +116,7 @@ impl Dnn {
         if std::env::var("TENSORLOOM_CUDNN").is_ok_and(|v| v == "off") {
             return None;
         }
-        let library = open::dnn()?;
+        let library = dynlib::dnn()?;
         context.enter().ok()?;
         // SAFETY: names and types are those of cudnn_graph.h.
         let (calls, version) = unsafe {

@@ -2,7 +2,7 @@
 
 use super::context::Raw;
 use super::device::Device;
-use compiler::{Error, Fence, Completion, Result};
+use compiler::{Completion, Error, Fence, Result};
 use cudarc::driver::sys as cu;
 use cudarc::driver::sys::CUresult as Code;
 use std::sync::mpsc::{Sender, channel};

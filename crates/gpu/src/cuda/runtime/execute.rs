@@ -3,12 +3,12 @@
 use super::device;
 use super::dnn::ReadyDnn;
 use super::event::Stopwatch;
+use super::fp8_gemm::ReadyNarrow;
 use super::kernels::Function;
-use super::load::{Argument, MatmulStrategy, Launch, Loaded, MAX_LEVELS, Packed, Product, Ready, ReadyTrip};
-use super::narrow::ReadyNarrow;
-use super::strided::{self, THREADS};
-use crate::cuda::few;
-use compiler::program::{BufferSlice, BufferRef, Step, TripCount};
+use super::load::{Argument, Launch, Loaded, MAX_LEVELS, MatmulStrategy, Packed, Product, Ready, ReadyTrip};
+use super::strided_copy::{self, THREADS};
+use crate::cuda::gemv;
+use compiler::program::{BufferRef, BufferSlice, Step, TripCount};
 use compiler::{Error, Result, Timing};
 use cudarc::driver::sys as cu;
 use rustc_hash::FxHashMap;
@@ -293,13 +293,13 @@ impl Run<'_> {
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c]);
                 values.extend(few.sizes(s, *steady).map(|n| n as u64));
                 let function = &self.loaded.functions[*function];
-                self.call(function, (few.blocks(s), few::THREADS, 0), &mut values, "product of few rows")
+                self.call(function, (few.blocks(s), gemv::THREADS, 0), &mut values, "product of few rows")
             }
             MatmulStrategy::Own { function } => {
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[a, b, c]);
                 values.extend([s.batch, s.m, s.n, s.k].map(|n| n as u64));
                 values.extend([s.a, s.b, s.c].into_iter().flatten().map(|n| n as u64));
-                let blocks = strided::blocks(s.batch * s.m * s.n);
+                let blocks = strided_copy::blocks(s.batch * s.m * s.n);
                 self.call(&self.loaded.functions[*function], (blocks, THREADS, 0), &mut values, "product")
             }
             MatmulStrategy::Library { plan, mapped, copies } => {
@@ -382,7 +382,7 @@ impl Run<'_> {
         let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[to, from]);
         values.extend(p.sizes.map(|n| n as u64));
         values.extend([to_strides, from_strides].into_iter().flatten().map(|n| n as u64));
-        let blocks = strided::blocks(p.sizes.iter().product());
+        let blocks = strided_copy::blocks(p.sizes.iter().product());
         self.call(&self.loaded.functions[p.function], (blocks, THREADS, 0), &mut values, "strided copy")
     }
 }

@@ -3,7 +3,7 @@
 use super::context::{Context, Raw};
 use super::cubins::Cubins;
 use super::nvrtc::Compiler;
-use super::strided::Text;
+use super::strided_copy::Text;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -3,24 +3,26 @@
 use super::Inner;
 use super::backend::means;
 use super::blas::{Call, Plan};
-use super::classes::ALIGN;
 use super::collective::CollectiveStep;
+use super::cuda_graph::CudaGraphCache;
 use super::dnn::{self, ReadyDnn};
+use super::fp8_gemm::{Narrow, ReadyNarrow, Turn};
 use super::gemm::{self, Mapped};
 use super::kernels::Function;
 use super::memory::CudaBuffer;
-use super::narrow::{Narrow, ReadyNarrow, Turn};
-use super::record::CudaGraphCache;
 use super::scatter::Rows;
-use super::strided::{self, Text};
-use crate::cuda::turn::{self, turn};
+use super::size_classes::ALIGN;
+use super::strided_copy::{self, Text};
+use crate::cuda::transpose::{self, turn};
 use crate::cuda::{self, Arg, Attention, Few, Radix, Routine, Running};
-use crate::grid::places::aligned;
+use crate::grid::alignment::aligned;
 use crate::grid::{self, Buf, Limits, Space};
 use crate::host::Host;
 use crate::library;
 use compiler::loops::{self, Kernel, Reg, Stmt};
-use compiler::program::{BufferKind, MatmulOperand, KernelArg, LoopStep, Matmul, BufferSlice, Program, BufferRef, Step, TripCount};
+use compiler::program::{
+    BufferKind, BufferRef, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
+};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::{Op, Type};
 use std::sync::{Arc, Mutex};
@@ -414,12 +416,19 @@ impl Loader<'_> {
     }
 
     /// A collective on the device, where it has a way to the others.
-    fn talk(&mut self, op: &Op, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Result<Option<CollectiveStep>> {
+    fn talk(
+        &mut self,
+        op: &Op,
+        args: &[(BufferSlice, Type)],
+        outs: &[(BufferSlice, Type)],
+    ) -> Result<Option<CollectiveStep>> {
         let (Op::Collective(op), Some(others)) = (op, &self.inner.talk) else { return Ok(None) };
         let named = |p: ir::InferError| Error::Backend(format!("{}: {p}", ir::Rules::name(op)));
         others.mesh().set(&op.axes).map_err(named)?;
         let me = others.mesh().index(others.rank(), &op.axes);
-        let Some(talk) = CollectiveStep::of(op, args.first().map(|(p, t)| (p, t)), &outs[0].0, me)? else { return Ok(None) };
+        let Some(talk) = CollectiveStep::of(op, args.first().map(|(p, t)| (p, t)), &outs[0].0, me)? else {
+            return Ok(None);
+        };
         if talk.needs_others() {
             others.prepare(&op.axes)?;
         }
@@ -448,7 +457,13 @@ impl Loader<'_> {
     }
 
     /// An attention by cuDNN, where that is quicker than the template and has a plan.
-    fn dnn(&mut self, op: &Op, types: &[Type], args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Option<ReadyDnn> {
+    fn dnn(
+        &mut self,
+        op: &Op,
+        types: &[Type],
+        args: &[(BufferSlice, Type)],
+        outs: &[(BufferSlice, Type)],
+    ) -> Option<ReadyDnn> {
         let Op::Composite(c) = op else { return None };
         let asked = Attention::of(c, types).filter(|a| dnn::suits(a))?;
         let tensors: Vec<BufferSlice> = match (asked.backward, args, outs) {
@@ -458,7 +473,7 @@ impl Loader<'_> {
             }
             _ => return None,
         };
-        if tensors.iter().any(|p| aligned(self.program, p, ALIGN) < turn::LEAST) {
+        if tensors.iter().any(|p| aligned(self.program, p, ALIGN) < transpose::LEAST) {
             return None;
         }
         let plan = self.inner.dnn()?.plan(&asked)?;
@@ -473,7 +488,7 @@ impl Loader<'_> {
         // What doesn't lie as cuBLASLt wants it goes through memory that does.
         let (mut copies, mut scratch) = ([None; 3], 0);
         for ((copy, place), bytes) in copies.iter_mut().zip(places).zip(narrow.bytes()) {
-            if aligned(self.program, place, ALIGN) < turn::LEAST {
+            if aligned(self.program, place, ALIGN) < transpose::LEAST {
                 *copy = Some(scratch);
                 scratch += bytes.next_multiple_of(ALIGN);
             }
@@ -552,7 +567,9 @@ impl Loader<'_> {
             let steady = steady(self.program, if few.swapped() { a } else { b });
             return Ok(MatmulStrategy::Few { function, few, read_only: steady });
         }
-        let own = |loader: &mut Self| MatmulStrategy::Own { function: loader.function(strided::product(s.dtype, s.out)) };
+        let own = |loader: &mut Self| MatmulStrategy::Own {
+            function: loader.function(strided_copy::product(s.dtype, s.out)),
+        };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };
         let mapped = gemm::map(s);
         let sides = [
@@ -570,7 +587,7 @@ impl Loader<'_> {
                     if dense[0] == 0 {
                         sizes[0] = 1;
                     }
-                    let function = self.function(strided::strided_copy(dtype.size()));
+                    let function = self.function(strided_copy::strided_copy(dtype.size()));
                     copies[i] = Some(Packed { offset: scratch, function, sizes, own, dense });
                     let bytes = sizes.iter().product::<usize>() * dtype.size();
                     scratch += bytes.next_multiple_of(ALIGN);

@@ -1,34 +1,34 @@
 //! Programs on NVIDIA GPUs.
 
+mod aot;
 mod backend;
 mod blas;
-mod classes;
 mod collective;
 mod context;
 mod cubins;
+mod cuda_graph;
 mod device;
 mod dnn;
+mod dynlib;
 mod event;
 mod execute;
+mod fp8_gemm;
 mod gemm;
 mod kernels;
 mod load;
 mod memory;
-mod narrow;
 mod nvrtc;
-mod offline;
-mod open;
 mod pool;
-mod record;
-mod ring;
 mod scatter;
-mod strided;
+mod size_classes;
+mod staging_ring;
+mod strided_copy;
 
+pub use aot::Offline;
 pub use backend::Cuda;
 pub(crate) use backend::Inner;
+pub use dynlib::find_library;
 pub use memory::CudaBuffer;
-pub use offline::Offline;
-pub use open::find_library;
 pub use pool::Usage;
 
 use crate::grid;
@@ -39,11 +39,11 @@ fn prelude() -> &'static str {
 }
 
 /// The text of a kernel. Its name follows from the text, so equal kernels are one, whatever the programs call them.
-fn text(grid: &grid::Kernel) -> strided::Text {
+fn text(grid: &grid::Kernel) -> strided_copy::Text {
     const NAME: &str = "name_of_the_kernel";
     let nameless = grid::Kernel { name: String::new(), ..grid.clone() };
     let text = super::function(NAME, &nameless);
     let hash = |start| cubins::fnv(text.as_bytes(), start);
     let entry = format!("k{:016x}{:016x}", hash(3), hash(4));
-    strided::Text { text: text.replacen(NAME, &entry, 1), entry }
+    strided_copy::Text { text: text.replacen(NAME, &entry, 1), entry }
 }

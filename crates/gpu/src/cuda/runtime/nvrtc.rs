@@ -1,6 +1,6 @@
 //! NVRTC: CUDA C++ → cubin.
 
-use super::open;
+use super::dynlib;
 use compiler::{Error, Result};
 use cudarc::nvrtc::sys as rtc;
 use cudarc::nvrtc::sys::nvrtcResult as Code;
@@ -16,7 +16,7 @@ pub(crate) struct Compiler {
 impl Compiler {
     /// The compiler for devices of this compute capability.
     pub(crate) fn open((major, minor): (i32, i32)) -> Result<Compiler> {
-        open::nvrtc()?;
+        dynlib::nvrtc()?;
         let mut version = (0, 0);
         // SAFETY: both pointers are good for one int.
         check("nvrtcVersion", unsafe { rtc::nvrtcVersion(&mut version.0, &mut version.1) })?;

@@ -3,7 +3,7 @@
 //! A block that is given back may still be in use by work that is under way. It goes to whoever asks next, and that one's
 //! work comes later in the device's one queue: order is all the care that reuse needs.
 
-use super::classes::{ALIGN, class};
+use super::size_classes::{ALIGN, class};
 use compiler::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -5,7 +5,7 @@
 //! list, in any order. Whoever adds up a row first puts its list in order: a short one by counting, a long one as bits of a map.
 
 use super::load::{Argument, Launch};
-use super::strided::{Text, conversion, storage};
+use super::strided_copy::{Text, conversion, storage};
 use compiler::program::BufferSlice;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};

@@ -103,9 +103,9 @@ impl Emit<'_, '_> {
     /// Whether elements of a lane are neighbours at this index.
     fn neighbours(&self, index: &loops::Index) -> bool {
         let form = self.facts.index_form(index);
-        let along = |v: &(compiler::loops::facts::Root, i64)| match v.0 {
-            compiler::loops::facts::Root::Var(v) => self.vars[v.0 as usize].len() > 1,
-            compiler::loops::facts::Root::Reg(r) => self.values[r.0 as usize].len() > 1,
+        let along = |v: &(compiler::loops::index_analysis::Root, i64)| match v.0 {
+            compiler::loops::index_analysis::Root::Var(v) => self.vars[v.0 as usize].len() > 1,
+            compiler::loops::index_analysis::Root::Reg(r) => self.values[r.0 as usize].len() > 1,
         };
         form.is_some_and(|f| f.terms.into_iter().filter(along).map(|(_, s)| s).eq([1]))
     }

@@ -1,6 +1,6 @@
 //! Which adapters there are, and what they can do.
 
-use super::units::CoopMatrixSize;
+use super::coop_matrix::CoopMatrixSize;
 use compiler::{Error, Result};
 use std::task::{Context, Poll, Waker};
 use wgpu::{

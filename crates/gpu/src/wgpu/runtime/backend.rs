@@ -2,21 +2,21 @@
 
 use super::adapter::{Choice, now};
 use super::attention::Attention;
+use super::autotune::{self, Trial, Tuned};
+use super::copy_fill;
 use super::device::Device;
 use super::encode::Encoder;
 use super::execute::{Position, Run};
 use super::load::{Loaded, Ready, ReadyTrip};
 use super::memory::{WgpuBuffer, own};
-use super::moves;
 use super::pool::{Block, Usage};
-use super::rows::Rows;
+use super::scatter_rows::Rows;
 use super::timer::Timer;
-use super::tuned::{self, Trial, Tuned};
 use crate::grid::Limits;
 use crate::library::{self, DeviceCaps};
 use crate::wgpu::target;
 use compiler::program::{Matmul, Program, Step, TripCount};
-use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, OpPlacement, Target, Timing};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, OpPlacement, Result, Target, Timing};
 use ir::ops::Composite;
 use ir::{Op, Type};
 use std::ops::Range;
@@ -74,7 +74,7 @@ impl Wgpu {
     /// Measures the ways to compute a product, keeps the best one, here and on disk, and tells all times. A way whose results are not
     /// those of the plain one is never chosen.
     pub fn tune(&self, shape: &Matmul) -> Result<Vec<Trial>> {
-        tuned::tune(self, shape)
+        autotune::tune(self, shape)
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner> {
@@ -132,7 +132,11 @@ impl Backend for Wgpu {
 
     fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
         let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
-        if own || library::takes(op, args, &self.inner.means()) { OpPlacement::Device } else { OpPlacement::HostFallback }
+        if own || library::takes(op, args, &self.inner.means()) {
+            OpPlacement::Device
+        } else {
+            OpPlacement::HostFallback
+        }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
@@ -146,7 +150,7 @@ impl Backend for Wgpu {
             )));
         }
         let mut encoder = Encoder::new(device);
-        moves::copy(&mut encoder, to.block(), 0, from.block(), 0, bytes)?;
+        copy_fill::copy(&mut encoder, to.block(), 0, from.block(), 0, bytes)?;
         encoder.submit().map(drop)
     }
 

@@ -1,11 +1,11 @@
 //! The buffers of a run: what the caller bound, constants, the arena.
 
+use super::allocations::Root;
+use super::copy_fill;
 use super::encode::Encoder;
 use super::load::Loaded;
 use super::memory::{WgpuBuffer, own};
-use super::moves;
 use super::pool::Block;
-use super::roots::Root;
 use compiler::{Bindings, DeviceBuffer, Result};
 
 impl Loaded {
@@ -35,7 +35,7 @@ impl Loaded {
                         false => Some(from.block().clone()),
                         true => {
                             let copy = WgpuBuffer::new(device, from.bytes())?;
-                            moves::copy(encoder, copy.block(), 0, from.block(), 0, from.bytes())?;
+                            copy_fill::copy(encoder, copy.block(), 0, from.block(), 0, from.bytes())?;
                             let block = copy.block().clone();
                             copies.push(copy);
                             Some(block)
@@ -46,7 +46,7 @@ impl Loaded {
                     let to = output(o)?;
                     if let Some(i) = donor {
                         let bytes = self.program.inputs[i].bytes();
-                        moves::copy(encoder, to.block(), 0, input(i)?.block(), 0, bytes)?;
+                        copy_fill::copy(encoder, to.block(), 0, input(i)?.block(), 0, bytes)?;
                     }
                     Some(to.block().clone())
                 }

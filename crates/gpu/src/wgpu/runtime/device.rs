@@ -1,12 +1,12 @@
 //! One device as its users share it: the queue, the pools, what went wrong.
 
 use super::adapter::{self, Choice, now};
+use super::completion::{Signal, Waiting};
+use super::coop_matrix::CoopMatrixSize;
+use super::copy_fill;
 use super::groups::Groups;
-use super::later::{Signal, Waiting};
-use super::moves;
 use super::pipelines::{Pipeline, Pipelines};
 use super::pool::{Block, Pool, Usage, class};
-use super::units::CoopMatrixSize;
 use compiler::{Error, Fence, ReadFuture, Result};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -186,7 +186,7 @@ impl Device {
 
     /// The kernel that copies bytes.
     pub(super) fn moves(&self, homes: &[usize]) -> Result<Arc<Pipeline>> {
-        let mut made = self.pipelines.get(self, &[moves::copy_text(homes)])?;
+        let mut made = self.pipelines.get(self, &[copy_fill::copy_text(homes)])?;
         Ok(made.remove(0))
     }
 

@@ -1,6 +1,6 @@
 //! Work on its way to the queue: one command buffer with one compute pass, as far as that goes.
 
-use super::bound::Bound;
+use super::binding::Bound;
 use super::device::{Device, PARAMS, Params, RECORD};
 use super::pipelines::Pipeline;
 use super::pool::Block;

@@ -3,12 +3,12 @@
 //! Steps are futures because some of them need what the device has computed: trip counts, choices, operands of ops on the host. Natively
 //! those are waited for, so that a run is done with its first poll.
 
-use super::bound::Bound;
+use super::allocations::Iteration;
+use super::binding::Bound;
 use super::encode::Encoder;
 use super::launch::Launch;
 use super::load::{Loaded, MAX_LEVELS, Ready, ReadyTrip};
 use super::pool::Block;
-use super::roots::Iteration;
 use compiler::program::BufferSlice;
 use compiler::{ReadFuture, Result};
 use smallvec::SmallVec;

@@ -1,6 +1,6 @@
 //! Bind groups and their layouts, each made once.
 
-use super::bound::{Bound, Layout};
+use super::binding::{Bound, Layout};
 use super::device::RECORD;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

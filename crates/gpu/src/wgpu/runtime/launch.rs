@@ -1,9 +1,9 @@
 //! A dispatch that is ready but for where its memory is.
 
-use super::roots::{ARENA, CONSTANTS, Iteration, Roots};
-use super::split::split;
+use super::allocations::{ARENA, CONSTANTS, Iteration, Roots};
+use super::binding_split::split;
 use crate::wgpu::Text;
-use compiler::program::{BufferSlice, BufferRef};
+use compiler::program::{BufferRef, BufferSlice};
 use compiler::{Error, Result};
 use smallvec::SmallVec;
 
@@ -266,7 +266,10 @@ mod tests {
         check(&[(0, 0, 700), (0, 512, 1300)], &[(0, 1300), (0, 1300)]);
         check(&[(3, 0, 2400), (4, 0, 8)], &[(0, 2400), (0, 0)]);
         // Constants that are too many together, and an arena that isn't.
-        let got = windows(&[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)], BindingLimits { whole: true, constants: false, ..reach });
+        let got = windows(
+            &[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)],
+            BindingLimits { whole: true, constants: false, ..reach },
+        );
         assert_eq!((got[0].start, got[0].bytes, got[1].bytes), (2048, Some(400), None));
         let parts: Vec<Window> =
             (0..3).map(|k| Window { root: 3, start: 0, bytes: Some(2400) }.part(k, 3, 1024)).collect();

@@ -1,22 +1,24 @@
 //! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
 
+use super::allocations::Roots;
 use super::attention::Attention;
 use super::backend::Inner;
-use super::launch::{Argument, Launch, BindingLimits};
+use super::copy_fill;
+use super::launch::{Argument, BindingLimits, Launch};
 use super::memory::WgpuBuffer;
-use super::moves;
 use super::pipelines::Pipeline;
 use super::pool::ALIGN;
 use super::product;
-use super::roots::Roots;
-use super::rows::Rows;
-use crate::grid::places::aligned;
+use super::scatter_rows::Rows;
+use crate::grid::alignment::aligned;
 use crate::grid::{self, Space};
 use crate::host::Host;
 use crate::library;
 use crate::wgpu::{Text, print};
 use compiler::loops::Kernel;
-use compiler::program::{BufferKind, MatmulOperand, KernelArg, LoopStep, Matmul, BufferSlice, Program, Step, TripCount};
+use compiler::program::{
+    BufferKind, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
+};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::Type;
 use rustc_hash::FxHashMap;
@@ -178,9 +180,12 @@ impl Loader<'_> {
                 let args = vec![Argument::place(to, 1)];
                 match bytes {
                     0 => Ready::Launches(Vec::new()),
-                    &n => {
-                        Ready::Launches(vec![self.launch(args, vec![n as u32], moves::grid(n), &moves::zero_text)?])
-                    }
+                    &n => Ready::Launches(vec![self.launch(
+                        args,
+                        vec![n as u32],
+                        copy_fill::grid(n),
+                        &copy_fill::zero_text,
+                    )?]),
                 }
             }
             Step::Branch { index, branches } => Ready::Branch {
@@ -225,7 +230,7 @@ impl Loader<'_> {
             return Ok(Vec::new());
         }
         let args = vec![Argument::place(to, 1), Argument::place(from, 1)];
-        Ok(vec![self.launch(args, vec![bytes as u32], moves::grid(bytes), &moves::copy_text)?])
+        Ok(vec![self.launch(args, vec![bytes as u32], copy_fill::grid(bytes), &copy_fill::copy_text)?])
     }
 
     fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Option<Launch>> {
@@ -288,7 +293,12 @@ impl Loader<'_> {
         parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()
     }
 
-    fn attention(&mut self, a: &Attention, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Result<Vec<Launch>> {
+    fn attention(
+        &mut self,
+        a: &Attention,
+        args: &[(BufferSlice, Type)],
+        outs: &[(BufferSlice, Type)],
+    ) -> Result<Vec<Launch>> {
         self.scratch = self.scratch.max(a.scratch().next_multiple_of(ALIGN));
         let places = |all: &[(BufferSlice, Type)]| all.iter().map(|(p, _)| p.clone()).collect::<Vec<BufferSlice>>();
         let (args, outs) = (places(args), places(outs));

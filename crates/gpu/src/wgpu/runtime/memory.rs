@@ -1,8 +1,8 @@
 //! Buffers of a device.
 
+use super::copy_fill;
 use super::device::Device;
 use super::encode::Encoder;
-use super::moves;
 use super::pool::Block;
 use compiler::{DeviceBuffer, Error, ReadFuture, Result};
 use std::any::Any;
@@ -108,6 +108,6 @@ pub(super) fn write_bytes(device: &Arc<Device>, block: &Block, offset: usize, fr
     let staged = WgpuBuffer::new(device, from.len())?;
     write_bytes(device, staged.block(), 0, from, true)?;
     let mut encoder = Encoder::new(device);
-    moves::copy(&mut encoder, block, offset, staged.block(), 0, from.len())?;
+    copy_fill::copy(&mut encoder, block, offset, staged.block(), 0, from.len())?;
     encoder.submit().map(drop)
 }

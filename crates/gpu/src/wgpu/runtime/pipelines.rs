@@ -1,6 +1,6 @@
 //! Pipelines by their text: compiled once, kept while there is room.
 
-use super::bound::{Layout, layout};
+use super::binding::{Layout, layout};
 use super::device::Device;
 use crate::wgpu::Text;
 use compiler::{Error, Result};

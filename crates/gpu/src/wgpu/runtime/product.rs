@@ -1,13 +1,13 @@
 //! How a matrix product is computed: by tiles, or column by column where there are few rows; along k in several parts where the results alone
 //! would not keep the device busy. Order is fixed by the shape: equal products give equal bits.
 
+use super::coop_matrix::{CoopMatrixSize, Units};
 use super::gemv::Gemv;
 use super::launch::{Argument, blocks};
 use super::tiles::{PARAMS, Store, Tiles, bindings, storer};
-use super::units::{CoopMatrixSize, Units};
 use crate::wgpu::Text;
 use crate::wgpu::functions::needed;
-use compiler::program::{Matmul, BufferSlice};
+use compiler::program::{BufferSlice, Matmul};
 use compiler::{Error, Result};
 use ir::DType;
 

@@ -1,12 +1,12 @@
 //! All texts that are not printed from grids, for whoever wants to see or check them without an adapter.
 
 use super::attention;
+use super::binding_split::split;
+use super::coop_matrix::{CoopMatrixSize, Units};
+use super::copy_fill;
 use super::gemv::Gemv;
-use super::moves;
 use super::product::{Kind, ways};
-use super::split::split;
 use super::tiles::{Store, Tiles};
-use super::units::{CoopMatrixSize, Units};
 use crate::wgpu::Text;
 use compiler::program::Matmul;
 use ir::DType;
@@ -93,7 +93,7 @@ pub fn templates() -> Vec<Template> {
     for shape in attention::shapes() {
         add(format!("{shape:?}"), shape.arguments().0, &|h| shape.text(h), false);
     }
-    add("copy".into(), 2, &moves::copy_text, false);
-    add("zero".into(), 1, &moves::zero_text, false);
+    add("copy".into(), 2, &copy_fill::copy_text, false);
+    add("zero".into(), 1, &copy_fill::zero_text, false);
     all
 }

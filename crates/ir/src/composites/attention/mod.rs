@@ -8,7 +8,7 @@ mod sizes;
 
 use super::{Family, Params, Role, composite, float_param, misfit, misfit_arity};
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value};

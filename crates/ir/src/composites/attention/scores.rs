@@ -5,7 +5,7 @@
 
 use super::sizes::Sizes;
 use super::{Attention, POSITION};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;

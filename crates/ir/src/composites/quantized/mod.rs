@@ -12,7 +12,7 @@ mod unpack;
 
 use super::{Family, ParamList, Params, Role, composite, misfit, misfit_arity};
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Value;

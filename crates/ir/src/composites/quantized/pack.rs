@@ -2,7 +2,7 @@
 
 use super::format::{Format, NF4, Packing};
 use super::unpack::{bits, per_group, scales};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;

@@ -364,7 +364,7 @@ fn encode_block(format: Format, x: &[f32], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::composites::quantized::{dequantize, quantize_blocks};
-    use crate::{GraphBuilder, Builder, Literal, Type, interp};
+    use crate::{Builder, GraphBuilder, Literal, Type, interp};
 
     /// A generator of bytes.
     fn bytes(n: usize, seed: u64) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! What the bits of each format mean, in plain ops. Numbers are f32, each step rounded as the references round it.
 
 use super::format::{FP4, Format, NF4, Packing};
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;

@@ -49,7 +49,13 @@ fn shaped(dtype: DType, batch: &[usize], tail: &[usize]) -> std::result::Result<
 /// The `batch` rule of all these ops: a batch is one more leading axis.
 macro_rules! batch_leading {
     () => {
-        fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        fn batch(
+            &self,
+            cx: &mut dyn GraphTransforms,
+            x: &[Value],
+            batched: &[bool],
+            size: usize,
+        ) -> Result<Vec<(Value, bool)>> {
             crate::ops::elementwise::batch_map(self.clone().into(), cx, x, batched, size)
         }
     };

@@ -10,9 +10,9 @@ mod unroll;
 use super::control::{infer_body, known_places, outs_from};
 use super::*;
 use crate::attr::Attr;
-use crate::build::{GraphBuilder, Builder, SplitGraph};
+use crate::build::{Builder, GraphBuilder, SplitGraph};
 use crate::mesh::{AxisSet, Mesh, Spec};
-use crate::vary::{vary, vary_derived};
+use crate::varying_axes::{vary, vary_derived};
 
 /// Runs a body on every rank of a mesh; `ins` and `outs` list, for each axis of each operand and result, the axes of the mesh that cut it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,10 +141,9 @@ impl Rules for ShardMap {
                 self.body.outputs().len()
             )));
         }
-        let parts =
-            args.iter().zip(&self.ins).enumerate().map(|(i, (ty, spec))| {
-                spec.local(&self.mesh, ty).map_err(|p| InferError::other(format!("operand {i}: {p}")))
-            });
+        let parts = args.iter().zip(&self.ins).enumerate().map(|(i, (ty, spec))| {
+            spec.local(&self.mesh, ty).map_err(|p| InferError::other(format!("operand {i}: {p}")))
+        });
         let parts: Vec<Type> = parts.collect::<std::result::Result<_, _>>()?;
         let outs = infer_body(&self.body, &parts)?;
         self.check_outputs()?;
@@ -243,7 +242,13 @@ impl Rules for ShardMap {
         Ok(found)
     }
 
-    fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+    fn batch(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        batched: &[bool],
+        size: usize,
+    ) -> Result<Vec<(Value, bool)>> {
         let (body, outs) = cx.vmap_of(&self.body, batched, &vec![false; self.outs.len()], size)?;
         let wide = |specs: &[Spec], flags: &[bool]| -> Vec<Spec> {
             specs.iter().zip(flags).map(|(s, b)| if *b { s.batched() } else { s.clone() }).collect()

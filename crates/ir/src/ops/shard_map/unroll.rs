@@ -1,7 +1,7 @@
 //! A `shard_map` as a graph for one process: every rank's body, with collectives written out.
 
 use super::ShardMap;
-use crate::build::{GraphBuilder, Builder};
+use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value, Values};
@@ -9,7 +9,7 @@ use crate::mesh::{Mesh, Spec};
 use crate::ops::{Call, Collective, CollectiveKind, Cond, Op, ReduceKind, Remat, Scan, While};
 use crate::scalar::Scalar;
 use crate::types::Type;
-use crate::vary::talks_over;
+use crate::varying_axes::talks_over;
 use crate::{Literal, ops};
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@ use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::consteval::Value as Const;
 use crate::lower::graph::Operand;
 use crate::lower::rope_table::RopeTable;
-use crate::lower::time::Kind;
+use crate::lower::sequence::Kind;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::rope::{Pairs, Rope, rope};
-use ir::{Binary, GraphBuilder, Compare, DType, Literal, Scalar, Type, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {

@@ -1,7 +1,7 @@
 //! Distances between positions in buckets that grow with them, as T5 counts them.
 
 use super::{Fault, Lowerer, Lowering, Primitive};
-use ir::{GraphBuilder, DType, Literal, Scalar, Type, Value};
+use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let shape = p.ints("shape").unwrap_or_default();

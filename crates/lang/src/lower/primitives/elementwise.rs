@@ -4,7 +4,7 @@ use super::shape::{broadcast_shape, stretch};
 use super::{Fault, Lowerer, Lowering, Primitive, types};
 use ir::composites::activation::{self, Gelu};
 use ir::composites::{embedding, loss, softmax};
-use ir::{Binary, GraphBuilder, Compare, DType, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let gelu = if p.flag("approximate") { Gelu::Tanh } else { Gelu::Erf };
@@ -96,7 +96,9 @@ fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lower
             l.vocabulary = Some(l.vocabulary.map_or(rows, |old| old.min(rows)));
         }
         match l.b.graph.node_of(origin) {
-            Some(node) if matches!(node.op.semantics(), ir::Semantics::View(_)) || matches!(node.op, ir::Op::Cast(_)) => {
+            Some(node)
+                if matches!(node.op.semantics(), ir::Semantics::View(_)) || matches!(node.op, ir::Op::Cast(_)) =>
+            {
                 origin = node.args[0];
             }
             _ => return Ok(()),

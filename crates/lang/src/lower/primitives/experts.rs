@@ -1,11 +1,11 @@
 //! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the tokens that are there.
 
 use super::{Fault, Lowerer, Lowering, Primitive};
-use crate::lower::time::Kind;
+use crate::lower::sequence::Kind;
 use ir::composites::softmax;
 use ir::ops::gather::GatherMode;
 use ir::ops::{Dot, ReduceKind, Sort, TopK};
-use ir::{Binary, GraphBuilder, Compare, DType, Unary, Value};
+use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -36,7 +36,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
                 let each = l.b.broadcast(each, &ty.shape, &[0])?;
                 permuted = l.b.mul(permuted, each)?;
             }
-            if let Kind::PerPosition(..) = l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position") {
+            if let Kind::PerPosition(..) =
+                l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position")
+            {
                 l.tag(order, Kind::PerPosition(0, Some(indices)));
                 l.tag(permuted, Kind::PerPosition(0, Some(indices)));
             }
@@ -59,8 +61,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let weights = l.b.broadcast(weights, &[tokens, k, width], &[0, 1])?;
             let weighted = l.b.mul(chosen, weights)?;
             let sum = l.b.sum(weighted, &[1])?;
-            if let (Some(Kind::PerPosition(0, Some(a))), Some(Kind::PerPosition(0, Some(b))), Some(Kind::PerPosition(0, None))) =
-                (l.kind(rows), l.kind(order), l.kind(given))
+            if let (
+                Some(Kind::PerPosition(0, Some(a))),
+                Some(Kind::PerPosition(0, Some(b))),
+                Some(Kind::PerPosition(0, None)),
+            ) = (l.kind(rows), l.kind(order), l.kind(given))
                 && a == b
             {
                 l.tag(sum, Kind::rows(0));

@@ -4,7 +4,7 @@
 
 use super::{Fault, Lowerer, Lowering, Primitive, types};
 use crate::lower::graph::Operand;
-use ir::{GraphBuilder, Builder, Value};
+use ir::{Builder, GraphBuilder, Value};
 
 /// Which slots are the forward's operands, and which are cotangents of its first results.
 struct Row(&'static str, &'static str, &'static [usize], &'static [usize]);

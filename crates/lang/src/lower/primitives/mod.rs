@@ -15,7 +15,7 @@ pub use elementwise::mean_cross_entropy;
 pub(super) use experts::{sorted_experts, where_expert};
 
 use super::graph::Operand;
-use super::time::TimeAxis;
+use super::sequence::TimeAxis;
 use super::{Lowerer, Result, misfit};
 use crate::consteval::{Ternary, Value as Const};
 use crate::diagnostic::{Code, Diagnostic};

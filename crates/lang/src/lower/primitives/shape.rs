@@ -2,10 +2,10 @@
 
 use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::lower::declare::dtype_named;
-use crate::lower::time::{Kind, TimeAxis};
+use crate::lower::sequence::{Kind, TimeAxis};
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
-use ir::{GraphBuilder, DType, Scalar, Type, Value};
+use ir::{DType, GraphBuilder, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {

@@ -2,10 +2,10 @@
 
 use super::elementwise::softplus;
 use super::{Fault, Lowerer, Lowering, Primitive};
-use crate::lower::time::Kind;
+use crate::lower::sequence::Kind;
 use ir::composites::activation;
 use ir::ops::Scan;
-use ir::{Binary, GraphBuilder, Builder, Type, Unary, Value};
+use ir::{Binary, Builder, GraphBuilder, Type, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {

@@ -2,12 +2,12 @@
 
 use super::Trainer;
 use crate::error::{Error, Result};
-use crate::placing::places;
-use crate::train::division::failed;
+use crate::param_sharding::places;
+use crate::train::sharding::failed;
 use ir::{DType, Type};
 use std::path::{Path, PathBuf};
 use training::NamedTensor;
-use training::saved::{self, TensorShard, CheckpointMeta};
+use training::checkpoint::{self, CheckpointMeta, TensorShard};
 
 impl Trainer {
     /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.
@@ -52,7 +52,7 @@ impl Trainer {
     /// Writes a checkpoint: in one process one file; of several ranks each writes its parts, and the one that leads, which knows
     /// that all have, the last. All ranks call it.
     pub(crate) fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> Result<PathBuf> {
-        let Some(division) = &self.division else { return Ok(saved::write(folder, at, &self.state()?, keep)?) };
+        let Some(division) = &self.division else { return Ok(checkpoint::write(folder, at, &self.state()?, keep)?) };
         let (mesh, rank) = (division.comm.mesh(), division.comm.rank());
         let mut parts = Vec::new();
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
@@ -72,7 +72,7 @@ impl Trainer {
         if rank > 0 {
             let written = match parts.is_empty() {
                 true => Ok(None),
-                false => saved::write_rank(folder, at.step, rank, &parts).map(Some),
+                false => checkpoint::write_rank(folder, at.step, rank, &parts).map(Some),
             };
             let mut said = match &written {
                 Ok(None) => NOTHING,
@@ -94,11 +94,11 @@ impl Trainer {
         }
         let sums = told.iter().enumerate().filter(|(_, said)| **said != NOTHING);
         let sums = sums.map(|(r, said)| (r, String::from_utf8_lossy(said).to_string())).collect();
-        Ok(saved::write_main(folder, at, &parts, &sums, keep)?)
+        Ok(checkpoint::write_main(folder, at, &parts, &sums, keep)?)
     }
 
     /// Puts the state of a checkpoint back, of which this rank reads its part alone.
-    pub(crate) fn resume(&mut self, from: &saved::Checkpoint) -> Result<()> {
+    pub(crate) fn resume(&mut self, from: &checkpoint::Checkpoint) -> Result<()> {
         let whole = |ty: &Type| ty.shape.iter().map(|n| (0..*n).collect()).collect::<Vec<_>>();
         for (name, ty, input) in self.further() {
             self.core.write(input, &from.part(&name, &ty, &whole(&ty))?)?;

@@ -7,7 +7,7 @@
 mod text;
 
 use super::launch::{Argument, blocks};
-use super::rows::Part;
+use super::scatter_rows::Part;
 use crate::attention::{Call, FAR};
 use crate::grid::Limits;
 use compiler::program::BufferSlice;

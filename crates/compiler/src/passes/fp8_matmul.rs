@@ -1,0 +1,195 @@
+//! Products of numbers that were rounded to 8 bits: `dot(a·s, b·t)` of codes `a`, `b` of fp8 and a scale for each tensor becomes one
+//! `fp8_dot` of codes and scales, where the backend claims it. Its meaning is that product, in f32; the backend multiplies the codes.
+//!
+//! Operands are matrices with all summed axes side by side, last if they are not first already: `[m, k]` and `[n, k]` are what machines
+//! with such products take, and they transpose what lies across.
+//! Scales are elementwise expressions of what is equal everywhere; here they are computed once.
+
+use super::inline::Claims;
+use ir::attr::Attr;
+use ir::ops::{Cast, Composite, Derivative, Dot, Semantics};
+use ir::{Binary, Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Type, Value, Values};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The name of the composite.
+pub const FP8_DOT: &str = "fp8_dot";
+
+/// `[m, k]`, `[n, k]` and their scales, `f32[]` each, to `[m, n]` of `out`. What lies `across` is `[k, m]`, `[k, n]`.
+pub fn fp8_dot(a: &Type, b: &Type, across: [bool; 2], out: DType) -> Result<Composite> {
+    let mut body = Builder::new();
+    let codes = [a, b].map(|t| body.graph.input(t.clone()));
+    let scales = [0, 1].map(|_| body.graph.input(Type::new(DType::F32, &[])));
+    let mut sides = [codes[0]; 2];
+    for ((side, code), scale) in sides.iter_mut().zip(codes).zip(scales) {
+        let wide = body.cast(code, DType::F32)?;
+        let shape = body.ty(code).shape;
+        let scale = body.splat(scale, &shape)?;
+        *side = body.mul(wide, scale)?;
+    }
+    let summed = across.map(|across| [if across { 0 } else { 1 }].into_iter().collect::<Shape>());
+    let [lhs_contract, rhs_contract] = summed;
+    let dot = Dot { lhs_contract, rhs_contract, ..Dot::last_axes(DType::F32, 2, 2) };
+    let y = body.one(dot.into(), &sides)?;
+    let y = body.cast(y, out)?;
+    Ok(Composite {
+        name: FP8_DOT.into(),
+        params: vec![("a_across".into(), Attr::Bool(across[0])), ("b_across".into(), Attr::Bool(across[1]))],
+        body: Arc::new(body.finish(&[y])),
+        public: 1,
+        derivative: Derivative::Body,
+    })
+}
+
+/// Codes, and the scale of all of them.
+#[derive(Clone, Copy)]
+struct Rounded {
+    codes: Value,
+    scale: Value,
+}
+
+/// What is known of values.
+#[derive(Default)]
+struct Known {
+    /// Equal everywhere to this scalar.
+    uniform: FxHashMap<Value, Value>,
+    /// Codes that were widened to f32.
+    widened: FxHashMap<Value, Value>,
+    rounded: FxHashMap<Value, Rounded>,
+    /// Products that this pass made.
+    products: FxHashMap<Value, Product>,
+}
+
+/// A product as one op.
+#[derive(Clone)]
+struct Product {
+    /// Codes and scales.
+    args: [Value; 4],
+    across: [bool; 2],
+    /// Of the result.
+    shape: Shape,
+}
+
+/// Forms the products.
+pub fn narrow(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
+    let mut known = Known::default();
+    let formed = super::rewritten(graph, |b, node, operands| {
+        if let Op::Dot(dot) = &node.op
+            && let Some(y) = product(b, dot, operands, &mut known, claims)?
+        {
+            return Ok(Values::from_slice(&[y]));
+        }
+        // A result that is rounded at once is given so.
+        if let Op::Cast(Cast(out)) = &node.op
+            && let Some(product) = known.products.get(&operands[0]).cloned()
+            && let Some(y) = claimed(b, &product, *out, claims)?
+        {
+            return Ok(Values::from_slice(&[y]));
+        }
+        let outs = super::copied(b, graph, node, operands, &mut |g| narrow(g, claims))?;
+        learn(b, &node.op, operands, outs[0], &mut known)?;
+        Ok(outs)
+    })?;
+    Ok(formed.pruned())
+}
+
+fn learn(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut Known) -> Result<()> {
+    let scalar = |known: &Known, v: &Value| known.uniform.get(v).copied();
+    match op {
+        Op::Broadcast(_) if b.ty(args[0]).rank() == 0 => {
+            known.uniform.insert(out, args[0]);
+        }
+        Op::Broadcast(_) if b.ty(args[0]).numel() == 1 => {
+            let one = b.reshape(args[0], &[])?;
+            known.uniform.insert(out, one);
+        }
+        Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) if scalar(known, &args[0]).is_some() => {
+            known.uniform.extend(scalar(known, &args[0]).map(|s| (out, s)));
+        }
+        Op::Reshape(_) | Op::Permute(_) => {
+            if let Some(r) = known.rounded.get(&args[0]).copied() {
+                let codes = b.one(op.clone(), &[r.codes])?;
+                known.rounded.insert(out, Rounded { codes, ..r });
+            }
+        }
+        Op::Cast(Cast(DType::F32)) if is_fp8(b.ty(args[0]).dtype) => {
+            known.widened.insert(out, args[0]);
+        }
+        Op::Binary(Binary::Mul) if args.iter().any(|v| known.widened.contains_key(v)) => {
+            for (x, s) in [(args[0], args[1]), (args[1], args[0])] {
+                if let (Some(codes), Some(scale)) = (known.widened.get(&x).copied(), scalar(known, &s)) {
+                    known.rounded.insert(out, Rounded { codes, scale });
+                }
+            }
+        }
+        _ => {
+            let all: Option<Vec<Value>> = args.iter().map(|v| scalar(known, v)).collect();
+            if let (Some(all), false) = (all, args.is_empty())
+                && matches!(op.semantics(), Semantics::Elementwise(_))
+            {
+                let one = b.one(op.clone(), &all)?;
+                known.uniform.insert(out, one);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_fp8(d: DType) -> bool {
+    matches!(d, DType::F8E4M3 | DType::F8E5M2)
+}
+
+/// The product as one op, if both operands were rounded and the backend takes it.
+fn product(
+    b: &mut Builder,
+    dot: &Dot,
+    operands: &[Value],
+    known: &mut Known,
+    claims: Claims<'_>,
+) -> Result<Option<Value>> {
+    if dot.acc != DType::F32 || dot.out != DType::F32 || !dot.lhs_batch.is_empty() {
+        return Ok(None);
+    }
+    let (Some(left), Some(right)) = (known.rounded.get(&operands[0]), known.rounded.get(&operands[1])) else {
+        return Ok(None);
+    };
+    let (left, right) = (*left, *right);
+    let shape_of =
+        |b: &Builder, v: Value, axes: &[usize]| -> Shape { axes.iter().map(|a| b.ty(v).shape[*a]).collect() };
+    let (rank_l, rank_r) = (b.ty(left.codes).rank(), b.ty(right.codes).rank());
+    let (free_l, free_r) = (dot.lhs_free(rank_l), dot.rhs_free(rank_r));
+    let shape: Shape = shape_of(b, left.codes, &free_l).into_iter().chain(shape_of(b, right.codes, &free_r)).collect();
+    let (a, a_across) = matrix(b, left.codes, &free_l, &dot.lhs_contract)?;
+    let (c, c_across) = matrix(b, right.codes, &free_r, &dot.rhs_contract)?;
+    let product = Product { args: [a, c, left.scale, right.scale], across: [a_across, c_across], shape };
+    let made = claimed(b, &product, DType::F32, claims)?;
+    if let Some(y) = made {
+        known.products.insert(y, product);
+    }
+    Ok(made)
+}
+
+/// Codes as `[free, summed]`, or as `[summed, free]` if they lie so.
+fn matrix(b: &mut Builder, codes: Value, free: &[usize], summed: &[usize]) -> Result<(Value, bool)> {
+    let shape = b.ty(codes).shape;
+    let size = |axes: &[usize]| axes.iter().map(|a| shape[*a]).product::<usize>();
+    let perm: Shape = free.iter().chain(summed).copied().collect();
+    if !free.is_empty() && summed.iter().chain(free).copied().eq(0..shape.len()) {
+        return Ok((b.reshape(codes, &[size(summed), size(free)])?, true));
+    }
+    let turned = b.permute(codes, &perm)?;
+    Ok((b.reshape(turned, &[size(free), size(summed)])?, false))
+}
+
+fn claimed(b: &mut Builder, p: &Product, out: DType, claims: Claims<'_>) -> Result<Option<Value>> {
+    if !out.is_float() {
+        return Ok(None);
+    }
+    let types = p.args.map(|v| b.ty(v));
+    let composite = fp8_dot(&types[0], &types[1], p.across, out)?;
+    if !claims(&composite, &types) {
+        return Ok(None);
+    }
+    let y = b.one(composite.into(), &p.args)?;
+    Ok(Some(b.reshape(y, &p.shape)?))
+}

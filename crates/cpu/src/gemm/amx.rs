@@ -1,0 +1,482 @@
+//! Products on tiles: machines with AMX multiply 16 rows of A by 16 columns of B over 32 bf16 (or 64 i8) of k in one instruction.
+//!
+//! A tile of the product is up to 32 × 32: two tiles of A below each other times two of B beside each other, with four of sums. The law of
+//! `kernel.rs` holds with two changes: a step of k is a whole tile of it, filled up with zeros, and k-blocks go on with the sums that
+//! C holds. Instructions are written as text, since
+//! the language has no names for them yet; without such a machine [`emulate`] puts plain code in their place.
+
+use super::kernel::{Kernels, Micro, Tile};
+use super::vector::Float;
+use super::vnni_packing::{Groups, Join};
+use ir::DType;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Rows, columns and packed elements of k of a tile.
+pub(crate) const SIDE: usize = 16;
+/// Rows and columns that a kernel takes.
+pub(super) const BOTH: usize = 2 * SIDE;
+
+/// What a kernel on tiles needs around it.
+pub(crate) struct TileUse<T: 'static> {
+    pub(super) micro: Micro<T>,
+    /// Before the first tile of a thread's part, and after the last.
+    pub(super) begin: unsafe fn(),
+    pub(super) end: unsafe fn(),
+}
+
+static EMULATED: AtomicBool = AtomicBool::new(false);
+
+/// From now on, products that are planned take the way of tiles, with plain code instead of the instructions where the machine has none.
+/// For tests; says whether the machine has them.
+#[doc(hidden)]
+pub fn emulate() -> bool {
+    EMULATED.store(true, Ordering::Relaxed);
+    hardware(DType::BF16)
+}
+
+/// The kernels for operands of a dtype, if there are any.
+pub(super) fn of_bf16() -> Option<&'static Kernels<f32>> {
+    #[cfg(target_arch = "x86_64")]
+    if hardware(DType::BF16) {
+        return Some(&x86::BF16);
+    }
+    EMULATED.load(Ordering::Relaxed).then_some(&plain::BF16)
+}
+
+/// The same for i8.
+pub(super) fn of_i8() -> Option<&'static Kernels<i32>> {
+    #[cfg(target_arch = "x86_64")]
+    if hardware(DType::I8) {
+        return Some(&x86::I8);
+    }
+    EMULATED.load(Ordering::Relaxed).then_some(&plain::I8)
+}
+
+fn hardware(dtype: DType) -> bool {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    {
+        static HAVE: std::sync::OnceLock<[bool; 2]> = std::sync::OnceLock::new();
+        HAVE.get_or_init(x86::detect)[(dtype == DType::I8) as usize]
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    {
+        let _ = dtype;
+        false
+    }
+}
+
+/// Four tiles of sums: 0 and 1 beside each other, 2 and 3 below them.
+trait Sums {
+    type Elem: Float;
+
+    /// All zero.
+    unsafe fn zero() -> Self;
+    /// Reads one of the tiles from rows that are so many elements apart.
+    unsafe fn load(&mut self, which: usize, from: *const Self::Elem, row: isize);
+    /// Adds the product of a step of k: tiles of A behind each other, rows of tiles of B beside each other. Without `TALL` there is no
+    /// second tile of A, without `WIDE` none of B.
+    unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const Self::Elem, b: *const Self::Elem);
+    /// Writes one of the tiles as rows that are so many elements apart.
+    unsafe fn store(&self, which: usize, to: *mut Self::Elem, row: isize);
+}
+
+/// Calls `f` with the rows and columns of C that each of the four tiles of sums has, and where they begin.
+#[inline(always)]
+fn each_tile<T>(t: &Tile<T>, mut f: impl FnMut(usize, usize, usize, *mut T)) {
+    for which in 0..4 {
+        let (row, col) = (which / 2 * SIDE, which % 2 * SIDE);
+        if row < t.rows && col < t.cols {
+            let c = t.c.wrapping_offset(row as isize * t.c_row).wrapping_add(col);
+            f(which, (t.rows - row).min(SIDE), (t.cols - col).min(SIDE), c);
+        }
+    }
+}
+
+/// Products are added to what C holds one step after another, as if k had not been cut into blocks, unless there is a factor.
+#[inline(always)]
+unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
+    // SAFETY: the caller vouches for packed operands of `t.k`, a multiple of `SIDE`, and for C.
+    unsafe {
+        let sums = match (t.rows > SIDE, t.cols > SIDE) {
+            (false, false) => steps::<S, false, false>(t),
+            (false, true) => steps::<S, false, true>(t),
+            (true, false) => steps::<S, true, false>(t),
+            (true, true) => steps::<S, true, true>(t),
+        };
+        let plain = t.alpha == S::Elem::ONE;
+        each_tile(t, |which, rows, cols, c| {
+            if plain && rows == SIDE && cols == SIDE {
+                return sums.store(which, c, t.c_row);
+            }
+            let mut own = [S::Elem::default(); SIDE * SIDE];
+            sums.store(which, own.as_mut_ptr(), SIDE as isize);
+            for (i, line) in own.chunks_exact(SIDE).enumerate().take(rows) {
+                let c = std::slice::from_raw_parts_mut(c.offset(i as isize * t.c_row), cols);
+                for (c, &x) in c.iter_mut().zip(line) {
+                    *c = match (plain, t.add) {
+                        (true, _) => x,
+                        (false, false) => x.mul(t.alpha),
+                        (false, true) => c.add(x.mul(t.alpha)),
+                    };
+                }
+            }
+        });
+    }
+}
+
+#[inline(always)]
+unsafe fn steps<S: Sums, const TALL: bool, const WIDE: bool>(t: &Tile<S::Elem>) -> S {
+    // SAFETY: the caller vouches for the operands and for C.
+    unsafe {
+        let mut sums = S::zero();
+        if t.add && t.alpha == S::Elem::ONE {
+            each_tile(t, |which, rows, cols, c| {
+                if rows == SIDE && cols == SIDE {
+                    return sums.load(which, c, t.c_row);
+                }
+                let mut own = [S::Elem::default(); SIDE * SIDE];
+                for (i, line) in own.chunks_exact_mut(SIDE).enumerate().take(rows) {
+                    std::ptr::copy_nonoverlapping(c.offset(i as isize * t.c_row), line.as_mut_ptr(), cols);
+                }
+                sums.load(which, own.as_ptr(), SIDE as isize);
+            });
+        }
+        for k in (0..t.k).step_by(SIDE) {
+            sums.step::<TALL, WIDE>(t.a.add(k * BOTH), t.b.add(k * BOTH));
+        }
+        sums
+    }
+}
+
+/// A left operand by tiles: element `w` of group `d` stands in tile `d / 16`, row `w`, whose 16 groups are adjacent.
+#[inline(always)]
+unsafe fn rows<S: Copy + Default, const PER: usize>(
+    dst: *mut u32,
+    width: usize,
+    src: *const S,
+    (along, deep): (isize, isize),
+    valid: usize,
+    depth: usize,
+) {
+    let each = SIDE * PER;
+    // SAFETY: the caller vouches for `valid × depth` elements at `src`, and for `width` rows of whole tiles at `dst`.
+    unsafe {
+        for k in (0..depth).step_by(each) {
+            let n = each.min(depth - k);
+            for w in 0..width {
+                let line = dst.cast::<S>().add(k * width + w * each);
+                let there = if w < valid { n } else { 0 };
+                let from = src.offset(w.min(valid - 1) as isize * along + k as isize * deep);
+                if deep == 1 && there == each {
+                    // A row of a tile has 64 bytes, whatever it holds.
+                    line.cast::<[u8; 4 * SIDE]>().write_unaligned(from.cast::<[u8; 4 * SIDE]>().read_unaligned());
+                } else if deep == 1 {
+                    std::ptr::copy_nonoverlapping(from, line, there);
+                } else {
+                    (0..there).for_each(|i| *line.add(i) = *from.offset(i as isize * deep));
+                }
+                (there..each).for_each(|i| *line.add(i) = S::default());
+            }
+        }
+    }
+}
+
+/// Fills a panel of B up to a whole tile.
+#[inline(always)]
+unsafe fn fill_up(dst: *mut u32, width: usize, groups: usize) {
+    for d in groups..groups.next_multiple_of(SIDE) {
+        // SAFETY: the caller vouches for whole tiles at `dst`.
+        unsafe { dst.add(d * width).write_bytes(0, width) };
+    }
+}
+
+/// Kernels and packing of one set of functions.
+macro_rules! tiles {
+    ($sums32:ty, $sums_i32:ty, ($begin:expr, $end:expr), ($pairs:expr, $quads:expr) $(, $feature:literal)?) => {
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn product_bf16(t: &Tile<f32>) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { product::<$sums32>(t) }
+        }
+
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn product_i8(t: &Tile<i32>) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { product::<$sums_i32>(t) }
+        }
+
+        tiles!(@pack left_bf16, right_bf16, u16, 2, $pairs $(, $feature)?);
+        tiles!(@pack left_i8, right_i8, u8, 4, $quads $(, $feature)?);
+
+        static BF16_GROUPS: Groups = Groups { per: 2, left: left_bf16, right: right_bf16 };
+        static I8_GROUPS: Groups = Groups { per: 4, left: left_i8, right: right_i8 };
+        pub(super) static BF16: Kernels<f32> =
+            Kernels::of_tiles(TileUse { micro: product_bf16, begin: $begin, end: $end }, &BF16_GROUPS);
+        pub(super) static I8: Kernels<i32> =
+            Kernels::of_tiles(TileUse { micro: product_i8, begin: $begin, end: $end }, &I8_GROUPS);
+    };
+    (@pack $left:ident, $right:ident, $s:ty, $per:literal, $join:expr $(, $feature:literal)?) => {
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn $left(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { rows::<$s, $per>(dst, width, src.cast(), by, valid, depth) }
+        }
+
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn $right(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
+            // SAFETY: the caller's promise is the same, with whole tiles at `dst`.
+            unsafe {
+                let join: Join = $join;
+                join(dst, width, src, by, valid, depth);
+                fill_up(dst, width, depth.div_ceil($per));
+            }
+        }
+    };
+}
+
+mod plain {
+    use super::super::vnni_packing::join;
+    use super::*;
+
+    /// Tiles in memory.
+    struct Emulated<T, const I8: bool>([[T; SIDE * SIDE]; 4]);
+
+    /// The sum of the products of a group of bf16, and of one of i8.
+    fn bf16_pair(a: u32, b: u32) -> f32 {
+        let part = |x: u32, i: u32| f32::from_bits(x >> (16 * i) << 16);
+        part(a, 0) * part(b, 0) + part(a, 1) * part(b, 1)
+    }
+
+    fn i8_quad(a: u32, b: u32) -> i32 {
+        let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+        (0..4).map(|i| a[i] as i8 as i32 * b[i] as i8 as i32).sum()
+    }
+
+    macro_rules! emulated {
+        ($t:ty, $i8:literal, $dot:expr) => {
+            impl Sums for Emulated<$t, $i8> {
+                type Elem = $t;
+
+                unsafe fn zero() -> Self {
+                    Emulated([[<$t>::default(); SIDE * SIDE]; 4])
+                }
+
+                unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const $t, b: *const $t) {
+                    let (a, b) = (a.cast::<u32>(), b.cast::<u32>());
+                    for which in (0..4).filter(|w| (TALL || w / 2 == 0) && (WIDE || w % 2 == 0)) {
+                        for at in 0..SIDE * SIDE {
+                            let (i, j) = (at / SIDE + which / 2 * SIDE, at % SIDE + which % 2 * SIDE);
+                            for k in 0..SIDE {
+                                // SAFETY: the caller vouches for tiles of both operands.
+                                let (a, b) = unsafe { (*a.add(i * SIDE + k), *b.add(k * BOTH + j)) };
+                                let sum = &mut self.0[which][at];
+                                *sum = Float::add(*sum, $dot(a, b));
+                            }
+                        }
+                    }
+                }
+
+                unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
+                    for (i, line) in self.0[which].chunks_exact_mut(SIDE).enumerate() {
+                        // SAFETY: the caller vouches for the rows.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(from.offset(i as isize * row), line.as_mut_ptr(), SIDE)
+                        };
+                    }
+                }
+
+                unsafe fn store(&self, which: usize, to: *mut $t, row: isize) {
+                    for (i, line) in self.0[which].chunks_exact(SIDE).enumerate() {
+                        // SAFETY: the caller vouches for the rows.
+                        unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), to.offset(i as isize * row), SIDE) };
+                    }
+                }
+            }
+        };
+    }
+    emulated!(f32, false, bf16_pair);
+    emulated!(i32, true, i8_quad);
+
+    unsafe fn nothing() {}
+
+    unsafe fn pairs(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
+        let group = |[a, b]: [u16; 2]| a as u32 | (b as u32) << 16;
+        // SAFETY: the caller's promise is the same.
+        unsafe { join(dst, width, src.cast(), by, valid, depth, group, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+    }
+
+    unsafe fn quads(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { join(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+    }
+
+    tiles!(Emulated<f32, false>, Emulated<i32, true>, (nothing, nothing), (pairs, quads));
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::super::vnni_packing::{BF16_PAIRS, I8_QUADS};
+    use super::*;
+    use std::arch::asm;
+
+    /// Tiles 0 to 3 of the machine hold the sums, 4 and 5 those of A, 6 and 7 those of B; nothing else uses them. All are whole.
+    #[repr(C, align(64))]
+    struct Shapes {
+        palette: u8,
+        start: u8,
+        reserved: [u8; 14],
+        bytes: [u16; 16],
+        rows: [u8; 16],
+    }
+
+    const fn shapes() -> Shapes {
+        let (mut bytes, mut rows) = ([0; 16], [0; 16]);
+        let mut tile = 0;
+        while tile < 8 {
+            (bytes[tile], rows[tile]) = (64, SIDE as u8);
+            tile += 1;
+        }
+        Shapes { palette: 1, start: 0, reserved: [0; 14], bytes, rows }
+    }
+
+    static SHAPES: Shapes = shapes();
+
+    unsafe fn begin() {
+        // SAFETY: kernels on tiles are only taken where the machine has them and the system lets us.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const SHAPES, options(nostack, preserves_flags)) }
+    }
+
+    unsafe fn end() {
+        // SAFETY: as in `begin`.
+        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) }
+    }
+
+    struct Hardware<T, const I8: bool>(std::marker::PhantomData<T>);
+
+    macro_rules! hardware {
+        ($t:ty, $i8:literal, $dot:literal) => {
+            impl Sums for Hardware<$t, $i8> {
+                type Elem = $t;
+
+                #[inline(always)]
+                unsafe fn zero() -> Self {
+                    // SAFETY: as in `begin`, which was called.
+                    unsafe {
+                        asm!(
+                            "tilezero tmm0",
+                            "tilezero tmm1",
+                            "tilezero tmm2",
+                            "tilezero tmm3",
+                            options(nostack, preserves_flags)
+                        )
+                    }
+                    Hardware(std::marker::PhantomData)
+                }
+
+                #[inline(always)]
+                unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const $t, b: *const $t) {
+                    // SAFETY: as in `begin`; the caller vouches for the tiles.
+                    unsafe {
+                        asm!(
+                            "tileloadd tmm4, [{a} + {a_row}*1]",
+                            "tileloadd tmm6, [{b} + {b_row}*1]",
+                            concat!($dot, " tmm0, tmm4, tmm6"),
+                            a = in(reg) a, b = in(reg) b, a_row = in(reg) 4 * SIDE, b_row = in(reg) 4 * BOTH,
+                            options(nostack, preserves_flags)
+                        );
+                        if WIDE {
+                            asm!(
+                                "tileloadd tmm7, [{b} + {b_row}*1]",
+                                concat!($dot, " tmm1, tmm4, tmm7"),
+                                b = in(reg) b.add(SIDE), b_row = in(reg) 4 * BOTH,
+                                options(nostack, preserves_flags)
+                            );
+                        }
+                        if TALL {
+                            asm!(
+                                "tileloadd tmm5, [{a} + {a_row}*1]",
+                                concat!($dot, " tmm2, tmm5, tmm6"),
+                                a = in(reg) a.add(SIDE * SIDE), a_row = in(reg) 4 * SIDE,
+                                options(nostack, preserves_flags)
+                            );
+                        }
+                        if TALL && WIDE {
+                            asm!(concat!($dot, " tmm3, tmm5, tmm7"), options(nostack, preserves_flags));
+                        }
+                    }
+                }
+
+                #[inline(always)]
+                unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
+                    let row = 4 * row;
+                    // SAFETY: as in `begin`; the caller vouches for the rows.
+                    unsafe {
+                        match which {
+                            0 => asm!("tileloadd tmm0, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                            1 => asm!("tileloadd tmm1, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                            2 => asm!("tileloadd tmm2, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                            _ => asm!("tileloadd tmm3, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
+                        }
+                    }
+                }
+
+                #[inline(always)]
+                unsafe fn store(&self, which: usize, to: *mut $t, row: isize) {
+                    let row = 4 * row;
+                    // SAFETY: as in `begin`; the caller vouches for the rows.
+                    unsafe {
+                        match which {
+                            0 => asm!("tilestored [{} + {}*1], tmm0", in(reg) to, in(reg) row, options(nostack, preserves_flags)),
+                            1 => asm!("tilestored [{} + {}*1], tmm1", in(reg) to, in(reg) row, options(nostack, preserves_flags)),
+                            2 => asm!("tilestored [{} + {}*1], tmm2", in(reg) to, in(reg) row, options(nostack, preserves_flags)),
+                            _ => asm!("tilestored [{} + {}*1], tmm3", in(reg) to, in(reg) row, options(nostack, preserves_flags)),
+                        }
+                    }
+                }
+            }
+        };
+    }
+    hardware!(f32, false, "tdpbf16ps");
+    hardware!(i32, true, "tdpbssd");
+
+    tiles!(Hardware<f32, false>, Hardware<i32, true>, (begin, end), (BF16_PAIRS.right, I8_QUADS.right), "avx512f,avx512vl,avx512dq,avx512bw");
+
+    /// Whether the machine multiplies tiles of bf16 and of i8, and the system lets us use them: it has to save them when it
+    /// switches threads, and is asked once for the process.
+    #[cfg(target_os = "linux")]
+    pub(super) fn detect() -> [bool; 2] {
+        use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+        #[target_feature(enable = "xsave")]
+        unsafe fn enabled() -> u64 {
+            // SAFETY: the system uses `xsave`.
+            unsafe { _xgetbv(0) }
+        }
+        let tiles = 1u64 << 17 | 1 << 18;
+        let avx512 = std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512vl")
+            && std::is_x86_feature_detected!("avx512dq");
+        if !avx512 || __cpuid(0).eax < 7 || __cpuid(1).ecx >> 27 & 1 == 0 {
+            return [false; 2];
+        }
+        let edx = __cpuid_count(7, 0).edx;
+        // SAFETY: the bit above says that the system uses `xsave`.
+        if edx >> 24 & 1 == 0 || unsafe { enabled() } & tiles != tiles {
+            return [false; 2];
+        }
+        // arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+        let answer: i64;
+        // SAFETY: a system call with two numbers that changes no memory of ours.
+        unsafe {
+            asm!(
+                "syscall",
+                inlateout("rax") 158i64 => answer,
+                in("rdi") 0x1023, in("rsi") 18,
+                out("rcx") _, out("r11") _,
+                options(nostack)
+            );
+        }
+        let bf16 = edx >> 22 & 1 == 1;
+        let i8 = edx >> 25 & 1 == 1;
+        [bf16 && answer == 0, i8 && answer == 0]
+    }
+}

@@ -1,0 +1,367 @@
+//! Running folds along one axis of `[outer, n, inner]`.
+//!
+//! A fold waits for the element before; several at once keep the machine busy. Lines beside each other go side by side
+//! already. Where elements of a line are adjacent, eight lines have a lane each ([`lanes`]; [`eight_lines`] for sums and products of
+//! 16-bit floats) or fewer are taken in turn ([`turns`]), and a long line is cut at places that its
+//! length decides: the parts are folded, then each is run through from what the ones before it gave.
+//!
+//! Which lines go how is decided here, once for all elements and folds; what depends on those is behind pointers
+//! ([`Code`]), called for many elements at a time.
+
+mod interleaved;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+mod lanes16;
+
+use super::along::{Lines, ask_for};
+use super::element::{Element, Fold, by_dtype, by_fold};
+use super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
+use crate::pool::Pool;
+use crate::thresholds::Threshold;
+use compiler::Result;
+use interleaved::{Code, KEPT};
+use ir::Type;
+use ir::ops::{Cumulative, ReduceKind};
+use lanes16::{EIGHT, Walk, Walks, walks};
+use std::ops::Range;
+
+/// Bytes of lines that are asked for while those before them are walked along.
+const AHEAD_BYTES: usize = 8 << 10;
+/// Adjacent lines, or parts of one, that are taken in turn.
+const TURNS: usize = EIGHT;
+/// Elements of lines that are walked along by vectors. Of shorter ones each is walked along by itself: the processor goes on with the next while it waits.
+const SHORT: usize = 12;
+/// The same for elements of eight bytes, of which vectors hold few.
+const SHORT_WIDE: usize = 64;
+/// Elements of a short line from which it fills a block well enough.
+const FULL: usize = 6;
+/// Lines that are left, of which so few are taken in turn.
+const LEFT: usize = 4;
+/// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
+const STRIP: usize = 128;
+/// Elements of a line from which it is cut.
+const LONG: usize = 1 << 13;
+/// Lines that are work enough without cutting them.
+const MANY: usize = 64;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new(
+        "running.short",
+        SHORT,
+        "elements of adjacent lines: from here they are walked along block by block",
+    ),
+    Threshold::new(
+        "running.wide",
+        SHORT_WIDE,
+        "elements of adjacent lines of eight bytes each: from here block by block",
+    ),
+    Threshold::new(
+        "running.full",
+        FULL,
+        "elements of adjacent lines of f32: from here up to a block's, one block has all of them",
+    ),
+    Threshold::new("running.block", EIGHT, "elements of adjacent lines of f32: beyond, each is walked along by itself"),
+    Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
+    Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
+    Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
+    Threshold::new(
+        "running.ahead",
+        AHEAD_BYTES / TURNS / 4,
+        "elements of adjacent lines: beyond, they are not asked for ahead",
+    ),
+    Threshold::new("running.kept", KEPT, "elements of adjacent lines: beyond, results are made in pieces"),
+    Threshold::new("running.turns", TURNS, "adjacent lines that are taken in turn"),
+    Threshold::new(
+        "running.left",
+        LEFT,
+        "adjacent lines of which all are taken in turn with themselves: beyond, of twice as many",
+    ),
+];
+
+/// A running fold. Elements and states are bytes here.
+struct Running {
+    lines: Lines,
+    reverse: bool,
+    /// Parts of a line; 1 where it is not cut.
+    parts: usize,
+    /// Whether the machine has the vectors that most of the code is made for.
+    vectors: bool,
+    /// For sums and products of 16-bit floats, whose states are f64.
+    walks: Option<Walks>,
+    code: Code,
+}
+
+/// States of lines that go together: each fold's own, one beside the other.
+type States = [u64; EIGHT];
+
+pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let lines = Lines::new(&args[0], op.axis);
+    let identity = op.kind.identity(args[0].dtype);
+    let vectors = machine.isa != Isa::Portable || !cfg!(target_arch = "x86_64");
+    // Products of parts overflow and vanish elsewhere than those of the whole.
+    let cut = vectors && !(op.kind == ReduceKind::Prod && args[0].dtype.is_float());
+    let parts = if cut && lines.inner == 1 && lines.outer < MANY && lines.n >= LONG { 2 * TURNS } else { 1 };
+    let code = by_fold!(args[0].dtype, op.kind, T, F => Code::new::<T, F>(<T as Element>::from_scalar(identity)))?;
+    let walks = walks(args[0].dtype, op.kind, machine.isa);
+    Some(Box::new(Running { lines, reverse: op.reverse, parts, vectors, walks, code }))
+}
+
+impl Running {
+    /// The element of this number.
+    fn at(&self, x: Raw<u8>, i: usize) -> *mut u8 {
+        x.at(i * self.code.size)
+    }
+
+    /// How short adjacent lines are that are walked along one by one.
+    fn short(&self) -> usize {
+        if self.code.size == 8 { SHORT_WIDE } else { SHORT }
+    }
+
+    /// So many states as folds begin with.
+    fn fresh(&self) -> States {
+        let mut states = [0; EIGHT];
+        for i in 0..EIGHT {
+            let to = states.as_mut_ptr().cast::<u8>().wrapping_add(i * self.code.state);
+            // SAFETY: eight states of no more than eight bytes are there.
+            unsafe { to.copy_from_nonoverlapping((&raw const self.code.start).cast(), self.code.state) };
+        }
+        states
+    }
+
+    /// Some lines one after the other: so many, elements from one to the next, and from one element to the next, all from
+    /// the first state on, which becomes the last one of all.
+    ///
+    /// # Safety
+    /// All elements are there to read and to write, the latter by nobody else.
+    unsafe fn singly(&self, (x, y): (Raw<u8>, Raw<u8>), first: usize, lines: usize, n: usize, states: &mut States) {
+        let (apart, step) = if self.lines.inner == 1 { (n, 1) } else { (1, self.lines.inner) };
+        let (first, step) = match self.reverse {
+            false => (first, step as isize),
+            true => (first + n.saturating_sub(1) * step, -(step as isize)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { (self.code.walk)(self.at(x, first), self.at(y, first), [lines, n, apart], step, states.as_mut_ptr()) }
+    }
+
+    /// Lines side by side, a strip of them at a time.
+    unsafe fn across(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
+        let l = self.lines;
+        let each = l.inner.div_ceil(STRIP);
+        in_ranges(pool, l.outer * each, l.numel(), &|range: Range<usize>, _| {
+            for i in range {
+                let first = i % each * STRIP;
+                let (lanes, first) = (STRIP.min(l.inner - first), i / each * l.n * l.inner + first);
+                // SAFETY: inside the operand and this strip's part of the result; the machine has what it says.
+                unsafe {
+                    if !self.vectors {
+                        self.singly((x, y), first, lanes, l.n, &mut self.fresh());
+                        continue;
+                    }
+                    let (rows, step) = (l.n, l.inner as isize);
+                    let (first, step) = match self.reverse {
+                        false => (first, step),
+                        true => (first + rows.saturating_sub(1) * l.inner, -step),
+                    };
+                    (self.code.strip)(self.at(x, first), self.at(y, first), [lanes, rows], step, &self.code.start);
+                }
+            }
+        });
+    }
+
+    /// A walk by vectors.
+    ///
+    /// # Safety
+    /// As for `singly`; the walk is one of this fold's.
+    unsafe fn walk(
+        &self,
+        walk: Walk,
+        (x, y): (Raw<u8>, Raw<u8>),
+        starts: [usize; EIGHT],
+        len: usize,
+        states: &mut States,
+    ) {
+        debug_assert!(self.code.size == 2 && self.code.state == 8);
+        // SAFETY: elements have two bytes, states are f64, and the caller vouches for the rest.
+        unsafe { walk((Raw(x.0.cast()), Raw(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast()) };
+    }
+
+    /// Adjacent lines, whole.
+    unsafe fn lines(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
+        let (rows, n) = (self.lines.outer, self.lines.n);
+        if rows * n == 0 {
+            return;
+        }
+        // Few lines are shared out one by one.
+        let each = TURNS.min(rows.div_ceil(pool.threads()));
+        in_ranges(pool, rows.div_ceil(each), rows * n, &|range: Range<usize>, _| {
+            let own = range.start * each..rows.min(range.end * each);
+            // SAFETY: these lines are inside, and this range's own.
+            unsafe { self.some_lines(own, x, y) }
+        });
+    }
+
+    /// These adjacent lines, of which there is one at least.
+    unsafe fn some_lines(&self, own: Range<usize>, x: Raw<u8>, y: Raw<u8>) {
+        let (n, start, code) = (self.lines.n, self.fresh(), &self.code);
+        let mut first = own.start;
+        if !self.vectors || n < self.short() && self.walks.is_none() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                // States of f32 are converted back and forth, which vectors do several at a time.
+                #[cfg(target_arch = "x86_64")]
+                if let (true, FULL..=EIGHT, Some(short)) = (self.vectors, n, code.short) {
+                    let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
+                    return short(self.at(x, first * n), self.at(y, first * n), own.len(), way, &code.start);
+                }
+                return self.singly((x, y), first * n, own.len(), n, &mut start.clone());
+            }
+        }
+        while first < own.end {
+            let left = own.end - first;
+            let mut states = start;
+            // SAFETY: the caller's promise.
+            unsafe {
+                if left >= TURNS {
+                    // Walking along several lines at once is no pattern that a processor foresees.
+                    let bytes = TURNS * n * code.size;
+                    if bytes <= AHEAD_BYTES {
+                        for b in (0..bytes).step_by(64) {
+                            ask_for(self.at(x, first * n).wrapping_add(bytes + b));
+                            ask_for(self.at(y, first * n).wrapping_add(bytes + b));
+                        }
+                    }
+                }
+                #[cfg(target_arch = "x86_64")]
+                if let (Some(steps), None) = (code.lanes, self.walks)
+                    && own.len() >= EIGHT
+                    && left > LEFT
+                {
+                    // The last eight lines may begin with some that are done, and give the same again.
+                    let at = first.min(own.end - EIGHT) * n;
+                    let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
+                    lanes::long(code.size, self.at(x, at), self.at(y, at), way, steps, true, &mut states);
+                    first += EIGHT;
+                    continue;
+                }
+                // Of fewer lines the last is walked along several times at once, to the same results.
+                let starts = std::array::from_fn(|i| (first + i).min(own.end - 1) * n);
+                let (ends, way) = ((x.0.cast_const(), y.0), (n, self.reverse));
+                match (left, self.walks, code.turns, code.few) {
+                    (2.., Some(walks), ..) => self.walk(walks.scan, (x, y), starts, n, &mut states),
+                    (_, None, Some(turns), _) if left > LEFT => {
+                        (turns.scan)(ends, starts.as_ptr(), way, states.as_mut_ptr());
+                    }
+                    (2.., None, _, Some(few)) => {
+                        few(ends, starts.as_ptr(), way, states.as_mut_ptr());
+                        first += LEFT;
+                        continue;
+                    }
+                    _ => self.singly((x, y), first * n, left.min(TURNS), n, &mut states),
+                }
+            }
+            first += TURNS;
+        }
+    }
+
+    /// Where parts of a line begin, in the order of the walk.
+    fn part(&self, line: usize, part: usize) -> usize {
+        let each = self.lines.n / self.parts;
+        line * self.lines.n + each * if self.reverse { self.parts - 1 - part } else { part }
+    }
+
+    /// Parts that follow each other in one of both directions: folded, or written too.
+    ///
+    /// # Safety
+    /// As for `singly`; what is only folded is not written.
+    unsafe fn folded(&self, write: bool, ends: (Raw<u8>, Raw<u8>), unit: usize, states: &mut States) {
+        let (each, groups) = (self.lines.n / self.parts, self.parts / TURNS);
+        let starts: [usize; TURNS] = std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i));
+        let (x, y) = ends;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(walks) = self.walks {
+                return self.walk(if write { walks.scan } else { walks.fold }, ends, starts, each, states);
+            }
+            #[cfg(target_arch = "x86_64")]
+            if let Some(steps) = self.code.lanes {
+                let apart = if self.reverse { -(each as isize) } else { each as isize };
+                let way = lanes::Way { apart, n: each, reverse: self.reverse };
+                return lanes::long(
+                    self.code.size,
+                    self.at(x, starts[0]),
+                    self.at(y, starts[0]),
+                    way,
+                    steps,
+                    write,
+                    states,
+                );
+            }
+            if let Some(turns) = self.code.turns {
+                let turn = if write { turns.scan } else { turns.fold };
+                turn((x.0, y.0), starts.as_ptr(), (each, self.reverse), states.as_mut_ptr());
+            }
+        }
+    }
+
+    /// Few long adjacent lines. The last elements, which are no whole part, come first where the walk is reversed.
+    unsafe fn parts(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>, totals: Raw<u8>) {
+        let (rows, n, parts) = (self.lines.outer, self.lines.n, self.parts);
+        let (whole, work, groups) = (n / parts * parts, rows * n, parts / TURNS);
+        let bytes = TURNS * self.code.state;
+        in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
+            for unit in range {
+                let mut states = self.fresh();
+                // SAFETY: inside the operand; totals have a place for each part.
+                unsafe {
+                    self.folded(false, (x, y), unit, &mut states);
+                    totals.at(unit * bytes).copy_from_nonoverlapping(states.as_ptr().cast(), bytes);
+                }
+            }
+        });
+        // From what each part gives to what stands before each.
+        for row in 0..rows {
+            let mut before = self.fresh();
+            let (rest, own) = (row * n + whole, totals.at(row * parts * self.code.state));
+            // SAFETY: inside the operands; each total is read before it is replaced.
+            unsafe {
+                if self.reverse {
+                    self.singly((x, y), rest, 1, n - whole, &mut before);
+                }
+                (self.code.chain)(own, parts, before.as_mut_ptr());
+                if !self.reverse {
+                    self.singly((x, y), rest, 1, n - whole, &mut before);
+                }
+            }
+        }
+        in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
+            for unit in range {
+                let mut states = [0; EIGHT];
+                // SAFETY: as above; these parts of the result are this range's own.
+                unsafe {
+                    states.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(totals.at(unit * bytes), bytes);
+                    self.folded(true, (x, y), unit, &mut states);
+                }
+            }
+        });
+    }
+}
+
+impl Routine for Running {
+    fn scratch_bytes(&self) -> usize {
+        if self.parts > 1 { self.lines.outer * self.parts * self.code.state } else { 0 }
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (x, y) = (Raw(args[0].cast_mut()), Raw(outs[0]));
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.lines.inner, self.parts) {
+                (1, 1) => self.lines(pool, x, y),
+                (1, _) => self.parts(pool, x, y, Raw(scratch)),
+                _ => self.across(pool, x, y),
+            }
+        }
+        Ok(())
+    }
+}

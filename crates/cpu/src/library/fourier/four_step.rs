@@ -1,0 +1,443 @@
+//! Fourier transforms of long lines along memory: a line is a matrix of `n1` rows, whose columns are transformed, turned by roots of
+//! unity, and whose rows are then transformed; neighbouring columns, then rows, are the lanes of the vectors.
+//!
+//! All of a line of moderate length stays in the first caches, and only its rows are turned on the way into vectors. Where there are
+//! fewer lines than threads, threads share each line. Real lines of even length are halved as in `bundles.rs`; of odd length, their columns
+//! are real (`real_lines.rs`), and half the rows are mirror images. A line whose length has no good factors is multiplied by a chirp, convolved
+//! by way of a length that has, and multiplied again.
+
+use super::batched::Kind;
+use super::factor_plan::{Choice, Shape};
+use super::lanes::{Finish, Lane, Seats, Way, root};
+use super::load_store::{Place, Planes, TILE};
+use super::rader_bluestein::chirp;
+use super::real_lines::RealPlan;
+use super::stockham::Plan;
+use super::twiddle::Real;
+use crate::gemm::Isa;
+use crate::library::{Raw, in_ranges};
+use crate::pool::Pool;
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+use std::ops::Range;
+
+/// Bytes of a line up to which the next one is asked for.
+const AHEAD: usize = 1 << 16;
+/// Elements of a line from which on threads may share it.
+const SHARED: usize = 16384;
+
+/// How a line is transformed.
+pub(super) struct LongLines<T> {
+    pub(super) kind: Kind,
+    lines: usize,
+    /// Elements of a line as it is read and as it is written.
+    pub(super) source: usize,
+    pub(super) target: usize,
+    /// Elements that are transformed: those of a complex line, or half those of a real one if that is possible.
+    length: usize,
+    pub(super) matrix: Matrix<T>,
+    /// Roots of the whole length, where a real line is halved: real parts, then imaginary parts.
+    pub(super) roots: Vec<T>,
+    pub(super) chirp: Option<Chirp<T>>,
+    /// What real results of an odd length are multiplied by.
+    pub(super) factor: T,
+    phases: Vec<Phase>,
+    lanes: usize,
+    threads: usize,
+}
+
+/// A line as a matrix.
+pub(super) struct Matrix<T> {
+    pub(super) columns: Columns<T>,
+    pub(super) rows: Plan<T>,
+    /// For each bundle of columns and each row a vector of real and one of imaginary parts, times the factor.
+    pub(super) turns: Vec<T>,
+}
+
+pub(super) enum Columns<T> {
+    Complex(Plan<T>),
+    Real(RealPlan<T>),
+}
+
+/// What makes a convolution of a transform.
+pub(super) struct Chirp<T> {
+    /// Real parts, then imaginary parts.
+    pub(super) chirp: Vec<T>,
+    /// The transform of the chirp for each bundle of rows, times the factor, as turns are.
+    kernel: Vec<T>,
+}
+
+/// Where complex lines are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    Source,
+    Work,
+    Target,
+}
+
+/// What is done to a line, one after the other; those with a flag may have real and imaginary parts exchanged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// To and from the halves of a real line.
+    Untangle,
+    Join,
+    Split,
+    Interleave,
+    /// A chirp's products, before and after.
+    Chirp(At, bool),
+    Unchirp(At, bool),
+    Columns(At, bool),
+    /// The products with the chirp's transform come with the first of two.
+    Rows(At, bool, bool),
+    /// Of real lines of odd length.
+    RealColumns,
+    RealRows,
+    BackRows,
+    BackColumns,
+    /// A whole spectrum from half of it.
+    Mirror,
+}
+
+/// A line, its scratch, and that of the worker.
+#[derive(Clone, Copy)]
+pub(super) struct Line<T> {
+    pub(super) from: Planes<T>,
+    pub(super) to: Planes<T>,
+    /// The halves of a real line, or its products with a chirp.
+    pub(super) work: Planes<T>,
+    /// Between columns and rows.
+    pub(super) between: Planes<T>,
+    pub(super) x: Raw<T>,
+    pub(super) y: Raw<T>,
+    pub(super) z: Raw<T>,
+}
+
+/// What is done to lines of a kind.
+fn phases(kind: Kind, real: bool, odd: bool, chirp: bool) -> Vec<Phase> {
+    use At::{Source, Target, Work};
+    let (first, last, inverse) = match kind {
+        Kind::Complex { inverse } => (Source, Target, inverse),
+        _ => (Work, Work, false),
+    };
+    let middle = match (chirp, kind) {
+        (false, _) => vec![Phase::Columns(first, inverse), Phase::Rows(last, inverse, false)],
+        (true, _) => {
+            let real = kind == Kind::Real && odd;
+            vec![
+                Phase::Chirp(if real { Source } else { first }, inverse || kind == Kind::Back && odd),
+                Phase::Columns(Work, false),
+                Phase::Rows(Work, false, true),
+                Phase::Columns(Work, true),
+                Phase::Rows(Work, true, false),
+                Phase::Unchirp(if odd { Target } else { last }, inverse || kind == Kind::Back && odd),
+            ]
+        }
+    };
+    match kind {
+        _ if real && kind == Kind::Real => vec![Phase::RealColumns, Phase::RealRows],
+        _ if real => vec![Phase::BackRows, Phase::BackColumns],
+        Kind::Complex { .. } => middle,
+        Kind::Real if odd => middle,
+        Kind::Back if odd => [vec![Phase::Mirror], middle].concat(),
+        Kind::Real => [vec![Phase::Untangle], middle, vec![Phase::Split]].concat(),
+        Kind::Back => [vec![Phase::Join], middle, vec![Phase::Interleave]].concat(),
+    }
+}
+
+/// Complex vectors for all elements of rows `0..rows` of bundles of columns.
+fn vectors<T: Real>(bundles: usize, rows: usize, lanes: usize, of: impl Fn(usize, usize) -> (f64, f64)) -> Vec<T> {
+    let mut all = Vec::with_capacity(bundles * rows * 2 * lanes);
+    for bundle in 0..bundles {
+        for k in 0..rows {
+            let own: Vec<(f64, f64)> = (0..lanes).map(|j| of(k, bundle * lanes + j)).collect();
+            all.extend(own.iter().map(|w| T::from_f64(w.0)));
+            all.extend(own.iter().map(|w| T::from_f64(w.1)));
+        }
+    }
+    all
+}
+
+impl<T: Real> LongLines<T> {
+    /// `n` is the length of a real line, or of a complex one.
+    pub(super) fn new(
+        kind: Kind,
+        lines: usize,
+        n: usize,
+        factor: f64,
+        choice: Choice,
+        lanes: usize,
+        threads: usize,
+    ) -> LongLines<T> {
+        let Choice { length, shape: Shape { n1, n2, .. }, real, chirp: is_chirp, .. } = choice;
+        let complex = matches!(kind, Kind::Complex { .. });
+        let odd = !complex && length == n;
+        let halved = !complex && !odd;
+        let factor = if kind == Kind::Back && halved { 2.0 * factor } else { factor };
+        let points = n1 * n2;
+        let chirp = is_chirp.then(|| {
+            let (chirp, kernel) = chirp::<f64>(length, points);
+            let part =
+                |i: usize| (0..length).map(move |k| 2 * k + i).map(|k| T::from_f64(chirp[k])).collect::<Vec<T>>();
+            let of = |k2: usize, k1: usize| {
+                let k = k1 + n1 * k2;
+                if k1 < n1 { (kernel[2 * k] * factor, kernel[2 * k + 1] * factor) } else { (0.0, 0.0) }
+            };
+            Chirp { chirp: [part(0), part(1)].concat(), kernel: vectors(n1.div_ceil(lanes), n2, lanes, of) }
+        });
+        let over = if is_chirp || real { 1.0 } else { factor };
+        let turn = |k: usize, j: usize| {
+            let (re, im) = root(k * j % points, points);
+            (re * over, im * over)
+        };
+        let half = |part: fn((f64, f64)) -> f64| (0..=length).map(move |k| T::from_f64(0.5 * part(root(k, n))));
+        LongLines {
+            kind,
+            lines,
+            source: if kind == Kind::Back { n / 2 + 1 } else { n },
+            target: if kind == Kind::Real { n / 2 + 1 } else { n },
+            length,
+            matrix: Matrix {
+                columns: if real { Columns::Real(RealPlan::new(n1)) } else { Columns::Complex(Plan::new(n1)) },
+                rows: Plan::new(n2),
+                turns: vectors(n2.div_ceil(lanes), if real { n1 / 2 + 1 } else { n1 }, lanes, turn),
+            },
+            roots: if halved { half(|w| w.0).chain(half(|w| w.1)).collect() } else { vec![] },
+            chirp,
+            factor: T::from_f64(factor),
+            phases: phases(kind, real, odd, is_chirp),
+            lanes,
+            threads,
+        }
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Rows and columns of the matrix.
+    pub(super) fn sides(&self) -> (usize, usize) {
+        let n1 = match &self.matrix.columns {
+            Columns::Complex(plan) => plan.n,
+            Columns::Real(plan) => plan.n,
+        };
+        (n1, self.matrix.rows.n)
+    }
+
+    /// Whether threads share each line: where some would have none, or where all would wait for those that have one more.
+    fn shared(&self) -> bool {
+        let uneven = self.lines.div_ceil(self.threads) * self.threads * 4 > self.lines * 5;
+        self.lines < self.threads || uneven && self.length >= SHARED
+    }
+
+    /// Elements from one row to the next between columns and rows: rows of a power of two would all be in the same part of the first cache.
+    pub(super) fn row(&self) -> usize {
+        self.matrix.rows.n + self.lanes
+    }
+
+    /// Elements of a plane of scratch, and of one of a worker's buffers.
+    fn plane(&self) -> usize {
+        (self.sides().0 * self.row()).next_multiple_of(16) + 16
+    }
+
+    fn buffer(&self) -> usize {
+        let (n1, n2) = self.sides();
+        n1.max(n2).max(TILE) * 2 * self.lanes
+    }
+
+    /// Elements of scratch for a line, and for a worker.
+    fn each(&self) -> (usize, usize) {
+        let work =
+            self.phases.iter().any(|p| !matches!(p, Phase::Columns(At::Source, _) | Phase::Rows(At::Target, ..)));
+        let columns = match &self.matrix.columns {
+            Columns::Complex(plan) => plan.scratch,
+            Columns::Real(plan) => plan.scratch(),
+        };
+        let own = columns.max(self.matrix.rows.scratch) * 2 * self.lanes;
+        (if work { 4 } else { 2 } * self.plane(), 2 * self.buffer() + own)
+    }
+
+    pub(super) fn scratch(&self) -> usize {
+        let (line, worker) = self.each();
+        worker * self.threads + line * if self.shared() { 1 } else { self.threads }
+    }
+
+    /// Parts into which a phase can be divided.
+    fn units(&self, phase: Phase) -> usize {
+        let (n1, n2) = self.sides();
+        match phase {
+            Phase::Columns(..) | Phase::RealColumns | Phase::BackColumns => n2.div_ceil(self.lanes),
+            Phase::Rows(..) => n1.div_ceil(self.lanes),
+            Phase::RealRows | Phase::BackRows => (n1 / 2 + 1).div_ceil(self.lanes),
+            Phase::Chirp(..) => n1 * n2,
+            _ => self.length + 1,
+        }
+    }
+
+    /// Transforms all lines.
+    ///
+    /// # Safety
+    /// Planes are those of all lines, which may be the same ones, and `scratch` is as asked for.
+    pub(super) unsafe fn run(
+        &self,
+        pool: &Pool,
+        isa: Isa,
+        from: Planes<T>,
+        to: Planes<T>,
+        scratch: Raw<T>,
+        phase: unsafe fn(&LongLines<T>, Isa, Phase, Range<usize>, Line<T>),
+    ) {
+        let (each, own) = self.each();
+        let at = |p: Planes<T>, i: usize| Planes { re: Raw(p.re.at(i)), im: Raw(p.im.at(i)) };
+        let line = |i: usize, place: usize, worker: usize| {
+            let plane = |k: usize| Raw(scratch.at(own * self.threads + place * each + k * self.plane()));
+            let x = scratch.at(own * worker);
+            Line {
+                from: at(from, i * self.source),
+                to: at(to, i * self.target),
+                between: Planes { re: plane(0), im: plane(1) },
+                work: Planes { re: plane(2), im: plane(3) },
+                x: Raw(x),
+                y: Raw(x.wrapping_add(self.buffer())),
+                z: Raw(x.wrapping_add(2 * self.buffer())),
+            }
+        };
+        let work = self.length * 8 * if self.chirp.is_some() { 4 } else { 1 };
+        if !self.shared() {
+            return in_ranges(pool, self.lines, self.lines * work, &|range: Range<usize>, worker| {
+                for i in range.clone() {
+                    if i + 1 < range.end {
+                        self.ask_for(line(i + 1, worker, worker));
+                    }
+                    for &p in &self.phases {
+                        // SAFETY: the line and the worker's scratch are nobody else's.
+                        unsafe { phase(self, isa, p, 0..self.units(p), line(i, worker, worker)) };
+                    }
+                }
+            });
+        }
+        for i in 0..self.lines {
+            for &p in &self.phases {
+                in_ranges(pool, self.units(p), work / 2, &|range: Range<usize>, worker| {
+                    // SAFETY: units write different elements, and a worker has buffers of its own.
+                    unsafe { phase(self, isa, p, range, line(i, 0, worker)) };
+                });
+            }
+        }
+    }
+
+    /// Asks for a line's memory: processors see that lines follow each other too late.
+    fn ask_for(&self, line: Line<T>) {
+        let ask = |plane: Raw<T>, n: usize| {
+            for k in (0..n).step_by(64 / size_of::<T>()) {
+                // SAFETY: what is asked for need not be there.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(plane.at(k).cast()) };
+            }
+        };
+        if self.source * size_of::<T>() <= AHEAD {
+            ask(line.from.re, self.source);
+            if self.kind != Kind::Real {
+                ask(line.from.im, self.source);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The line and its scratch are there, and nobody else works on these units.
+    #[inline(always)]
+    pub(super) unsafe fn phase<V: Lane<Elem = T>>(&self, phase: Phase, units: Range<usize>, line: Line<T>) {
+        // Inverse transforms have real and imaginary parts exchanged.
+        let planes = |at: At, exchanged: bool| {
+            let p = match at {
+                At::Source => line.from,
+                At::Work => line.work,
+                At::Target => line.to,
+            };
+            if exchanged { Planes { re: p.im, im: p.re } } else { p }
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match phase {
+                Phase::Columns(at, inverse) => self.columns::<V>(planes(at, inverse), units, line),
+                Phase::Rows(at, inverse, product) => self.rows::<V>(planes(at, inverse), product, units, line),
+                Phase::RealColumns | Phase::BackColumns => self.real_columns::<V>(units, line),
+                Phase::RealRows => self.real_rows::<V>(units, line),
+                Phase::BackRows => self.back_rows::<V>(units, line),
+                Phase::Chirp(at, inverse) => self.before::<V>(planes(at, inverse), units, line),
+                Phase::Unchirp(at, inverse) => self.after::<V>(planes(at, inverse), units, line),
+                Phase::Untangle => self.untangle(line, units),
+                Phase::Join => self.join_spectrum::<V>(line, units),
+                Phase::Split => self.split_spectrum::<V>(line, units),
+                Phase::Interleave => self.interleave(line, units),
+                Phase::Mirror => self.mirror(line, units),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn columns<V: Lane<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
+        let Columns::Complex(plan) = &self.matrix.columns else { return };
+        let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
+        let own = Seats::buffer::<V>(x);
+        for unit in units {
+            let at = unit * V::LANES;
+            let place = |element: usize| Place { at, line: 1, element, count: V::LANES.min(n2 - at) };
+            let (source, target) = (place(n2), place(self.row()));
+            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            unsafe {
+                let finish = Finish::Turns(self.matrix.turns.as_ptr().add(unit * n1 * 2 * V::LANES));
+                if source.count == V::LANES {
+                    let (from, to) = (from.seats(source), line.between.seats(target));
+                    V::transform(plan, Way { from, to, x, y, z, finish });
+                    continue;
+                }
+                let home = Seats::buffer::<V>(plan.home(x, y));
+                V::read(from.re.at(at), source, n1, own.re, own.step);
+                V::read(from.im.at(at), source, n1, own.im, own.step);
+                V::transform(plan, Way { from: own, to: home, x, y, z, finish });
+                V::write(home.re, home.step, line.between.re.at(at), target, n1);
+                V::write(home.im, home.step, line.between.im.at(at), target, n1);
+            }
+        }
+    }
+
+    /// Rows from `first` on, turned into vectors.
+    ///
+    /// # Safety
+    /// As for [`LongLines::phase`].
+    #[inline(always)]
+    pub(super) unsafe fn turn_rows<V: Lane<Elem = T>>(&self, first: usize, count: usize, line: Line<T>) {
+        let own = Seats::buffer::<V>(line.x.at(0));
+        let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
+        // SAFETY: the caller's promise.
+        unsafe {
+            V::read(line.between.re.at(place.at), place, self.matrix.rows.n, own.re, own.step);
+            V::read(line.between.im.at(place.at), place, self.matrix.rows.n, own.im, own.step);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn rows<V: Lane<Elem = T>>(&self, to: Planes<T>, product: bool, units: Range<usize>, line: Line<T>) {
+        let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
+        let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
+        for unit in units {
+            let first = unit * V::LANES;
+            let count = V::LANES.min(n1 - first);
+            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            unsafe {
+                let finish = match &self.chirp {
+                    Some(c) if product => Finish::Turns(c.kernel.as_ptr().add(unit * n2 * 2 * V::LANES)),
+                    _ => Finish::Factor(T::from_f64(1.0)),
+                };
+                self.turn_rows::<V>(first, count, line);
+                let place = Place { at: first, line: 1, element: n1, count };
+                if count == V::LANES {
+                    V::transform(plan, Way { from: own, to: to.seats(place), x, y, z, finish });
+                    continue;
+                }
+                let home = Seats::buffer::<V>(plan.home(x, y));
+                V::transform(plan, Way { from: own, to: home, x, y, z, finish });
+                V::write(home.re, home.step, to.re.at(first), place, n2);
+                V::write(home.im, home.step, to.im.at(first), place, n2);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Transforms of primes as convolutions.
+//!
+//! Powers of a generator count all elements but the first: in their order the transform is a cyclic convolution of one element less
+//! (Rader). Where that length is no better, products with a chirp make it a convolution of any length that is long enough (Bluestein).
+//! Both are passes like those of other radices: they transform each group of elements in buffers of their own.
+
+use super::direct_dft::Shape;
+use super::lanes::{Finish, Lane, Number, Seats, Way, and, number, plus, root, times};
+use super::stockham::{Plan, cost, radices};
+use crate::gemm::vector::Float;
+
+/// The smallest generator of the numbers below a prime.
+pub(super) fn generator(p: usize) -> usize {
+    let (mut m, mut divisors) = (p - 1, vec![]);
+    for d in (2..).take_while(|d| d * d < p) {
+        while m.is_multiple_of(d) {
+            divisors.push(d);
+            m /= d;
+        }
+    }
+    if m > 1 {
+        divisors.push(m);
+    }
+    let generates = |g: &usize| divisors.iter().all(|d| power(*g, (p - 1) / d, p) != 1);
+    (1..p).find(generates).unwrap_or(1)
+}
+
+fn power(base: usize, mut exponent: usize, p: usize) -> usize {
+    let (mut base, mut result) = (base % p, 1);
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            result = result * base % p;
+        }
+        base = base * base % p;
+        exponent /= 2;
+    }
+    result
+}
+
+/// The powers of a number from the zeroth on, as many as there are.
+pub(super) fn powers(g: usize, p: usize) -> Vec<u32> {
+    let mut at = 1;
+    let next = |_| {
+        let own = at as u32;
+        at = at * g % p;
+        own
+    };
+    (1..p).map(next).collect()
+}
+
+/// The discrete Fourier transform in f64, of what is computed once: pass by pass as in `stockham.rs`.
+pub(super) fn spectrum(x: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let n = x.len();
+    let roots: Vec<(f64, f64)> = (0..n).map(|k| root(k, n)).collect();
+    let times = |a: (f64, f64), w: (f64, f64)| (a.0 * w.0 - a.1 * w.1, a.0 * w.1 + a.1 * w.0);
+    let (mut from, mut to, mut m, mut s) = (x.to_vec(), vec![(0.0, 0.0); n], n, 1);
+    for r in radices(n) {
+        let each = m / r;
+        for (p, q) in (0..each).flat_map(|p| (0..s).map(move |q| (p, q))) {
+            for k in 0..r {
+                let (mut sum, mut at) = ((0.0, 0.0), 0);
+                for j in 0..r {
+                    let term = times(from[q + s * (p + j * each)], roots[at]);
+                    sum = (sum.0 + term.0, sum.1 + term.1);
+                    at += k * (n / r);
+                    at -= if at >= n { n } else { 0 };
+                }
+                to[q + s * (r * p + k)] = times(sum, roots[p * k * s]);
+            }
+        }
+        std::mem::swap(&mut from, &mut to);
+        (m, s) = (each, s * r);
+    }
+    from
+}
+
+/// A prime by way of a cyclic convolution of one element less.
+pub(super) struct Rader<T> {
+    plan: Plan<T>,
+    /// Where element `i` of the convolution comes from, and where that of its result goes.
+    sources: Vec<u32>,
+    targets: Vec<u32>,
+    /// The transform of the roots, over the length; the first one is 1.
+    kernel: Vec<T>,
+}
+
+impl<T: Number> Rader<T> {
+    pub(super) fn new(p: usize) -> Rader<T> {
+        let g = generator(p);
+        let (sources, targets) = (powers(g, p), powers(power(g, p - 2, p), p));
+        let roots: Vec<(f64, f64)> = targets.iter().map(|&k| root(k as usize, p)).collect();
+        let over = 1.0 / (p - 1) as f64;
+        let mut kernel: Vec<T> =
+            spectrum(&roots).iter().flat_map(|w| [T::from_f64(w.0 * over), T::from_f64(w.1 * over)]).collect();
+        (kernel[0], kernel[1]) = (T::from_f64(1.0), T::from_f64(0.0));
+        Rader { plan: Plan::new(p - 1), sources, targets, kernel }
+    }
+
+    pub(super) fn scratch(&self) -> usize {
+        2 * self.plan.n + self.plan.scratch
+    }
+
+    /// # Safety
+    /// As for [`super::odd::odd`], with scratch as asked for.
+    #[inline(always)]
+    pub(super) unsafe fn pass<V: Lane<Elem = T>>(
+        &self,
+        x: Seats<T>,
+        y: Seats<T>,
+        shape: Shape,
+        turns: *const T,
+        finish: Option<Finish<T>>,
+        z: *mut T,
+    ) {
+        let Shape { r, m, s } = shape;
+        let (n, each) = (r - 1, m / r);
+        let (a, b, z) = (z, z.wrapping_add(2 * V::LANES * n), z.wrapping_add(4 * V::LANES * n));
+        let (there, rest) = (self.plan.home(a, b), self.plan.home(b, a));
+        let (first, middle) = (Seats::buffer::<V>(a), Seats::buffer::<V>(there));
+        let end = self.plan.home(there, rest);
+        for p in 0..each {
+            for q in 0..s {
+                // SAFETY: the caller's promise; both buffers have room for `n` elements.
+                unsafe {
+                    let alone = x.get::<V>(q + s * p);
+                    for (i, &j) in self.sources.iter().enumerate() {
+                        first.put(i, x.get::<V>(q + s * (p + j as usize * each)));
+                    }
+                    let finish_there = Finish::Roots(self.kernel.as_ptr());
+                    V::transform(&self.plan, Way { from: first, to: middle, x: a, y: b, z, finish: finish_there });
+                    // What is added to the sum of all is added to each.
+                    let sum = middle.get::<V>(0);
+                    let over = V::splat(T::from_f64(-1.0 / n as f64));
+                    middle.put(0, and(sum, over, alone));
+                    let back = Seats::buffer::<V>(end).exchanged(true);
+                    let one = Finish::Factor(T::from_f64(1.0));
+                    let way = Way { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
+                    V::transform(&self.plan, way);
+                    shape.put(y, (p, q), 0, plus(alone, sum), turns, finish);
+                    let result = Seats::buffer::<V>(end);
+                    for (i, &j) in self.targets.iter().enumerate() {
+                        shape.put(y, (p, q), j as usize, result.get::<V>(i), turns, finish);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The length of the quickest convolution for a transform of `n` elements by chirps, and its cycles for each of the `n` vectors.
+pub(super) fn chirp_length(n: usize) -> (usize, f64) {
+    let least = 2 * n - 1;
+    let mut best = (least.next_power_of_two(), f64::INFINITY);
+    for odd in [1, 3, 5, 7, 9, 11, 13, 15, 21, 25, 27, 33, 35, 45, 63, 75] {
+        let m = odd * least.div_ceil(odd).next_power_of_two();
+        let own = (2.0 * cost(m) + 6.0) * m as f64 / n as f64;
+        best = if own < best.1 { (m, own) } else { best };
+    }
+    best
+}
+
+/// A length by way of products with a chirp, whose convolution has a better one.
+pub(super) struct Chirp<T> {
+    plan: Plan<T>,
+    /// `e^(-πi k²/n)`.
+    chirp: Vec<T>,
+    /// The transform of its inverse, over the length.
+    kernel: Vec<T>,
+}
+
+/// `e^(-πi k²/n)` for all elements, and the transform of its inverse at both ends of so many points, over their number.
+pub(super) fn chirp<T: Float>(n: usize, points: usize) -> (Vec<T>, Vec<T>) {
+    let chirp: Vec<(f64, f64)> = (0..n).map(|k| root(k * k % (2 * n), 2 * n)).collect();
+    let mut both = vec![(0.0, 0.0); points];
+    for (k, w) in chirp.iter().enumerate() {
+        both[k] = (w.0, -w.1);
+        both[(points - k) % points] = both[k];
+    }
+    let over = 1.0 / points as f64;
+    let pairs = |all: &[(f64, f64)], f: f64| -> Vec<T> {
+        all.iter().flat_map(|w| [T::from_f64(w.0 * f), T::from_f64(w.1 * f)]).collect()
+    };
+    (pairs(&chirp, 1.0), pairs(&spectrum(&both), over))
+}
+
+impl<T: Number> Chirp<T> {
+    pub(super) fn new(n: usize, points: usize) -> Chirp<T> {
+        let (chirp, kernel) = chirp(n, points);
+        Chirp { plan: Plan::new(points), chirp, kernel }
+    }
+
+    pub(super) fn scratch(&self) -> usize {
+        2 * self.plan.n + self.plan.scratch
+    }
+
+    /// # Safety
+    /// As for [`super::odd::odd`], with scratch as asked for.
+    #[inline(always)]
+    pub(super) unsafe fn pass<V: Lane<Elem = T>>(
+        &self,
+        x: Seats<T>,
+        y: Seats<T>,
+        shape: Shape,
+        turns: *const T,
+        finish: Option<Finish<T>>,
+        z: *mut T,
+    ) {
+        let Shape { r, m, s } = shape;
+        let (n, each) = (self.plan.n, m / r);
+        let (a, b, z) = (z, z.wrapping_add(2 * V::LANES * n), z.wrapping_add(4 * V::LANES * n));
+        let (there, rest) = (self.plan.home(a, b), self.plan.home(b, a));
+        let (first, middle) = (Seats::buffer::<V>(a), Seats::buffer::<V>(there));
+        let end = self.plan.home(there, rest);
+        for p in 0..each {
+            for q in 0..s {
+                // SAFETY: the caller's promise; both buffers have room for `n` elements.
+                unsafe {
+                    let zero = V::splat(T::default());
+                    for j in 0..r {
+                        let w = number(self.chirp.as_ptr().add(2 * j));
+                        first.put(j, times(x.get::<V>(q + s * (p + j * each)), w));
+                    }
+                    for j in r..n {
+                        first.put(j, (zero, zero));
+                    }
+                    let kernel = Finish::Roots(self.kernel.as_ptr());
+                    V::transform(&self.plan, Way { from: first, to: middle, x: a, y: b, z, finish: kernel });
+                    let back = Seats::buffer::<V>(end).exchanged(true);
+                    let one = Finish::Factor(T::from_f64(1.0));
+                    let way = Way { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
+                    V::transform(&self.plan, way);
+                    let result = Seats::buffer::<V>(end);
+                    for j in 0..r {
+                        let w = number(self.chirp.as_ptr().add(2 * j));
+                        shape.put(y, (p, q), j, times(result.get::<V>(j), w), turns, finish);
+                    }
+                }
+            }
+        }
+    }
+}

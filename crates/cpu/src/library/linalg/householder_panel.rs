@@ -1,0 +1,282 @@
+//! The reflections of some columns that lie one after the other, and the triangle by which they act at once: those of one half, what they do to the other,
+//! and those of that (Elmroth and Gustavson). Most of the work is several columns times several others.
+
+use super::blocked::{BLOCK, Running, blocks};
+use super::lines::on_machine;
+use super::panel_lu::{FEWEST, tile};
+use super::{Real, axpy, dot, factor};
+use crate::gemm::vector::Vector;
+use crate::gemm::{Isa, Layout};
+use std::ops::Range;
+
+/// The reflections of columns of `height`, no fewer than there are columns, at most a block of them: vectors are left below the diagonal, `R` above it, and `t` is
+/// the upper triangle with which they act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`.
+pub(super) fn qr_block<T: Real>(isa: Isa, columns: &mut [T], height: usize, tau: &mut [T], t: &mut [T]) {
+    let w = tau.len();
+    debug_assert!(w <= BLOCK && w <= height);
+    t[..w * w].fill(T::ZERO);
+    halves(isa, columns, height, 0..w, tau, t);
+}
+
+impl Running<'_> {
+    /// The upper triangle `R` of a tall matrix, given as `n` columns of `m`, at the columns' beginnings; what is below it is of no use any more.
+    #[inline(always)]
+    pub(super) fn triangle<T: Real>(&self, a: &mut [T], m: usize, n: usize, room: &mut [T]) {
+        let (own, rest) = room.split_at_mut(BLOCK * m);
+        let (by, rest) = rest.split_at_mut(BLOCK * m);
+        let (sums, t) = rest.split_at_mut(BLOCK * n);
+        let mut tau = [T::ZERO; BLOCK];
+        for b in blocks(n) {
+            let (w, size) = (b.len(), m - b.start);
+            let own = &mut own[..w * size];
+            for (j, to) in b.clone().zip(own.chunks_exact_mut(size)) {
+                to.copy_from_slice(&a[j * m + b.start..(j + 1) * m]);
+            }
+            qr_block(self.isa(), own, size, &mut tau[..w], t);
+            for (k, (j, column)) in b.clone().zip(own.chunks_exact_mut(size)).enumerate() {
+                a[j * m + b.start..][..=k].copy_from_slice(&column[..=k]);
+                column[..k].fill(T::ZERO);
+                column[k] = T::ONE;
+            }
+            let count = n - b.end;
+            if count == 0 {
+                break;
+            }
+            // Columns are rows here: C -= (C·V)·(T·Vᵀ).
+            let (each, factors) = (Layout::row_major(size), Layout::row_major(w));
+            let onto = a.as_mut_ptr().wrapping_add(b.end * m + b.start);
+            // SAFETY: the block's vectors and factors, room for as many, and what is left of the columns behind it.
+            unsafe {
+                let v = own.as_ptr();
+                self.product_any([w, w, size], (t.as_ptr(), factors), (v, each), (by.as_mut_ptr(), size), false);
+                let columns = (onto.cast_const(), Layout::row_major(m));
+                self.product_any([count, size, w], columns, (v, each.transposed()), (sums.as_mut_ptr(), w), false);
+                self.product_any([count, w, size], (sums.as_ptr(), factors), (by.as_ptr(), each), (onto, m), true);
+            }
+        }
+    }
+}
+
+fn halves<T: Real>(isa: Isa, columns: &mut [T], height: usize, own: Range<usize>, tau: &mut [T], t: &mut [T]) {
+    if own.len() <= FEWEST {
+        return few(isa, columns, height, own, tau, t);
+    }
+    let width = tau.len();
+    let half = own.start + (own.len() / 2).next_multiple_of(FEWEST);
+    let (first, second) = (own.start..half, half..own.end);
+    halves(isa, columns, height, first.clone(), tau, t);
+    // X -= V·(Tᵀ·(Vᵀ·X))
+    let mut sums = [T::ZERO; BLOCK * BLOCK / 4];
+    let count = second.len();
+    products(isa, columns, height, first.clone(), second.clone(), false, &mut sums);
+    for i in (0..first.len()).rev() {
+        let (above, row) = sums.split_at_mut(i * count);
+        let row = &mut row[..count];
+        let at = |k: usize| t[(own.start + k) * width + own.start + i];
+        row.iter_mut().for_each(|x| *x *= at(i));
+        (0..i).for_each(|k| axpy(at(k), &above[k * count..(k + 1) * count], row));
+    }
+    less(isa, columns, height, first.clone(), second.clone(), &sums);
+    halves(isa, columns, height, second.clone(), tau, t);
+    // What both halves have to do with each other: -T₁·(V₁ᵀ·V₂)·T₂.
+    products(isa, columns, height, first.clone(), second.clone(), true, &mut sums);
+    for row in sums.chunks_exact_mut(count).take(first.len()) {
+        for j in (0..count).rev() {
+            row[j] = (0..=j).map(|k| row[k] * t[(half + k) * width + half + j]).sum();
+        }
+    }
+    for i in 0..first.len() {
+        let mut line = [T::ZERO; BLOCK];
+        for k in i..first.len() {
+            let f = -t[(own.start + i) * width + own.start + k];
+            axpy(f, &sums[k * count..(k + 1) * count], &mut line[..count]);
+        }
+        t[(own.start + i) * width + half..][..count].copy_from_slice(&line[..count]);
+    }
+}
+
+/// Products of each of some vectors with each of other columns, or of the vectors that these are: a line of `sums` for each of the first.
+fn products<T: Real>(
+    isa: Isa,
+    columns: &[T],
+    height: usize,
+    vectors: Range<usize>,
+    others: Range<usize>,
+    of_vectors: bool,
+    sums: &mut [T],
+) {
+    let count = others.len();
+    // From here on all of them have elements.
+    let below = if of_vectors { others.end } else { vectors.end };
+    below_products(isa, columns, height, vectors.clone(), others.clone(), below, sums);
+    for (i, sums) in vectors.zip(sums.chunks_exact_mut(count)) {
+        let own = &columns[i * height..(i + 1) * height];
+        for (j, sum) in others.clone().zip(sums) {
+            let other = &columns[j * height..(j + 1) * height];
+            // One of them begins with a 1.
+            let (begin, first) = if of_vectors { (j + 1, own[j]) } else { (i + 1, other[i]) };
+            let inside: T = own[begin..below].iter().zip(&other[begin..below]).map(|(x, y)| *x * *y).sum();
+            *sum += first + inside;
+        }
+    }
+}
+
+/// Columns less vectors, by lines of `sums`.
+fn less<T: Real>(isa: Isa, columns: &mut [T], height: usize, vectors: Range<usize>, others: Range<usize>, sums: &[T]) {
+    let (before, rest) = columns.split_at_mut(others.start * height);
+    for (j, column) in rest.chunks_exact_mut(height).enumerate().take(others.len()) {
+        for (k, i) in vectors.clone().enumerate() {
+            let f = sums[k * others.len() + j];
+            column[i] -= f;
+            axpy(-f, &before[i * height + i + 1..i * height + vectors.end], &mut column[i + 1..vectors.end]);
+        }
+    }
+    less_vectors(isa, before, &mut rest[..others.len() * height], height, vectors, sums);
+}
+
+/// Few columns one after the other, and their triangle.
+#[inline(always)]
+unsafe fn few_of<V: Vector<Elem: Real>>(
+    columns: &mut [V::Elem],
+    height: usize,
+    own: Range<usize>,
+    tau: &mut [V::Elem],
+    t: &mut [V::Elem],
+) {
+    let width = tau.len();
+    for k in own.clone() {
+        let (before, others) = columns[..own.end * height].split_at_mut((k + 1) * height);
+        let (vectors, now) = before.split_at_mut(k * height);
+        let now = &mut now[k..];
+        let (first, factor) = factor::reflection(now);
+        (now[0], tau[k]) = (first, factor);
+        let v = &now[1..];
+        if factor != V::Elem::ZERO {
+            for column in others.chunks_exact_mut(height) {
+                let along = factor * (column[k] + dot(v, &column[k + 1..]));
+                column[k] -= along;
+                axpy(-along, v, &mut column[k + 1..]);
+            }
+        }
+        let mut with = [V::Elem::ZERO; FEWEST];
+        for i in own.start..k {
+            let other = &vectors[i * height..(i + 1) * height];
+            with[i - own.start] = other[k] + dot(v, &other[k + 1..]);
+        }
+        for i in own.start..k {
+            let sum: V::Elem = (i..k).map(|j| t[i * width + j] * with[j - own.start]).sum();
+            t[i * width + k] = -factor * sum;
+        }
+        t[k * width + k] = factor;
+    }
+}
+
+/// Products of columns from row `below` on: each of some with each of others.
+#[inline(always)]
+unsafe fn below_of<V: Vector<Elem: Real>>(
+    columns: &[V::Elem],
+    height: usize,
+    vectors: Range<usize>,
+    others: Range<usize>,
+    below: usize,
+    sums: &mut [V::Elem],
+) {
+    let (count, len) = (others.len(), height - below);
+    let at = |j: usize| columns[j * height..(j + 1) * height][below..].as_ptr();
+    for (k, i) in vectors.step_by(FEWEST).enumerate() {
+        let x: [_; FEWEST] = std::array::from_fn(|s| at(i + s));
+        for j in (0..count).step_by(FEWEST) {
+            let y: [_; FEWEST] = std::array::from_fn(|s| at(others.start + (j + s).min(count - 1)));
+            // SAFETY: places are inside of columns, vectors come in fours; the caller vouches for the instruction set.
+            let four = unsafe { sixteen::<V>(x, y, len) };
+            for (r, four) in four.iter().enumerate() {
+                let to = &mut sums[(k * FEWEST + r) * count + j..];
+                to.iter_mut().zip(four).take((count - j).min(FEWEST)).for_each(|(to, x)| *to = *x);
+            }
+        }
+    }
+}
+
+/// The products of four columns with four.
+#[inline(always)]
+unsafe fn sixteen<V: Vector<Elem: Real>>(
+    x: [*const V::Elem; FEWEST],
+    y: [*const V::Elem; FEWEST],
+    len: usize,
+) -> [[V::Elem; FEWEST]; FEWEST] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[V::splat(V::Elem::ZERO); FEWEST]; FEWEST];
+        let mut at = 0;
+        while at + V::LANES <= len {
+            let mut b = [V::splat(V::Elem::ZERO); FEWEST];
+            for s in 0..FEWEST {
+                b[s] = V::load(y[s].add(at));
+            }
+            for r in 0..FEWEST {
+                let a = V::load(x[r].add(at));
+                for s in 0..FEWEST {
+                    sums[r][s] = a.mul_add(b[s], sums[r][s]);
+                }
+            }
+            at += V::LANES;
+        }
+        if at < len {
+            let left = len - at;
+            for r in 0..FEWEST {
+                let a = V::load_first(x[r].add(at), left);
+                for s in 0..FEWEST {
+                    sums[r][s] = a.mul_add(V::load_first(y[s].add(at), left), sums[r][s]);
+                }
+            }
+        }
+        let mut all = [[V::Elem::ZERO; FEWEST]; FEWEST];
+        for r in 0..FEWEST {
+            for s in 0..FEWEST {
+                all[r][s] = sums[r][s].sum();
+            }
+        }
+        all
+    }
+}
+
+/// Columns less vectors by lines of `sums`, below the last of the vectors' diagonal elements.
+#[inline(always)]
+unsafe fn less_of<V: Vector<Elem: Real>>(
+    columns: &[V::Elem],
+    others: &mut [V::Elem],
+    height: usize,
+    vectors: Range<usize>,
+    sums: &[V::Elem],
+) {
+    let (below, count) = (vectors.end, others.len() / height);
+    let len = height - below;
+    let at = |j: usize| columns[j * height..(j + 1) * height][below..].as_ptr();
+    for (group, four) in others.chunks_mut(FEWEST * height).enumerate() {
+        let (targets, to) = (four.len() / height, four.as_mut_ptr().wrapping_add(below));
+        for (k, i) in vectors.clone().step_by(FEWEST).enumerate() {
+            let from: [_; FEWEST] = std::array::from_fn(|s| at(i + s));
+            let by = |t: usize, s: usize| -sums[(k * FEWEST + s) * count + group * FEWEST + t];
+            // SAFETY: the columns are there, the others are not the vectors, which come in fours; the caller vouches for the instruction set.
+            unsafe {
+                match targets {
+                    4 => tile::<V, 4, 4>(from, to, height, len, by),
+                    3 => tile::<V, 3, 4>(from, to, height, len, by),
+                    2 => tile::<V, 2, 4>(from, to, height, len, by),
+                    _ => tile::<V, 1, 4>(from, to, height, len, by),
+                }
+            }
+        }
+    }
+}
+
+on_machine!(few, few_of, (columns: &mut [T], height: usize, own: Range<usize>, tau: &mut [T], t: &mut [T]));
+on_machine!(
+    /// Products of columns from row `below` on.
+    below_products, below_of,
+    (columns: &[T], height: usize, vectors: Range<usize>, others: Range<usize>, below: usize, sums: &mut [T])
+);
+on_machine!(
+    /// Columns less vectors, below those.
+    less_vectors, less_of, (columns: &[T], others: &mut [T], height: usize, vectors: Range<usize>, sums: &[T])
+);

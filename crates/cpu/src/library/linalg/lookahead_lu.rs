@@ -1,0 +1,148 @@
+//! LU factorisations of large matrices by all threads: while most of them take a block's columns off what is right of it, one eliminates the next block's.
+//!
+//! Columns right of a block are cut into pieces, which are taken by whoever is free, the next block's first. Each is exchanged, solved and multiplied by itself, so
+//! who takes it doesn't matter; rows left of a block are exchanged meanwhile too.
+
+use super::blocked::{BLOCK, Products, Running, blocks, minus};
+use super::lines::Triangle;
+use super::{Real, lines, panel_lu};
+use crate::gemm::{Isa, Layout, Operand, Output, Plan};
+use crate::library::Raw;
+use ir::DType;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Columns of a piece, at most: the same for any number of threads, as narrow products may be summed in another order than wide ones.
+const PIECE: usize = 128;
+
+/// The columns behind a block that ends here, in pieces: the next block's, then others.
+fn pieces(m: usize, n: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
+    let next = (end + BLOCK).min(m.min(n)).max(end);
+    let first = (next > end).then_some(end..next);
+    first.into_iter().chain((next..n).step_by(PIECE).map(move |c| c..(c + PIECE).min(n)))
+}
+
+impl Products {
+    /// Those of an LU factorisation: one for each piece with something below it.
+    pub(super) fn lu(dtype: DType, m: usize, n: usize, threads: usize, isa: Isa) -> Option<Products> {
+        let rows = Layout::row_major(n);
+        let of = |b: Range<usize>| {
+            let below = m - b.end;
+            let pieces = pieces(m, n, b.end).filter(move |_| below > 0);
+            pieces.map(move |c| minus(dtype, below, b.len(), c.len(), rows, rows, rows)).collect::<Vec<_>>()
+        };
+        // Each runs on one thread, and several at a time.
+        let all = Products::of(blocks(m.min(n)).flat_map(of), 1, isa)?;
+        Some(all.for_each_of(threads))
+    }
+}
+
+/// What threads do with columns behind a block that is done.
+struct Step<'a, T> {
+    a: Raw<T>,
+    m: usize,
+    n: usize,
+    block: Range<usize>,
+    /// Rows that were exchanged with the block's, counted from its first.
+    pivots: &'a [u32; BLOCK],
+    isa: Isa,
+}
+
+impl<T: Real> Step<'_, T> {
+    /// Exchanges rows of some columns.
+    ///
+    /// # Safety
+    /// The columns are nobody else's.
+    unsafe fn exchange(&self, columns: Range<usize>) {
+        let (n, start) = (self.n, self.block.start);
+        for (k, &p) in self.pivots.iter().enumerate().take(self.block.len()).filter(|(k, p)| *k as u32 != **p) {
+            let [x, y] = [k, p as usize].map(|i| self.a.at((start + i) * n + columns.start));
+            // SAFETY: different rows.
+            unsafe { std::ptr::swap_nonoverlapping(x, y, columns.len()) };
+        }
+    }
+
+    /// Rows of `U`, and what they and the block's columns leave of the rows below.
+    ///
+    /// # Safety
+    /// The columns are nobody else's, and `scratch` is good for the plan.
+    unsafe fn less(&self, running: &Running<'_>, plan: Option<&Plan>, columns: Range<usize>, scratch: *mut u8) {
+        let (n, b) = (self.n, &self.block);
+        let at = |i: usize, j: usize| self.a.at(i * n + j);
+        let diagonal = at(b.start, b.start).cast_const();
+        let triangle = Triangle { diagonal, row: n, col: 1, count: b.len(), unit: true, forward: true };
+        lines::solve_strip(self.isa, triangle, at(b.start, columns.start), n, columns.len());
+        if b.end < self.m {
+            let plan = plan.expect("one for each piece with something below it");
+            let (below, beside) = (at(b.end, b.start).cast_const(), at(b.start, columns.start).cast_const());
+            let to = Output::Memory(at(b.end, columns.start).cast());
+            // SAFETY: the block's columns, rows of these, and what is below those.
+            unsafe {
+                running.on_one(plan, Operand::Memory(below.cast()), Operand::Memory(beside.cast()), to, scratch);
+            }
+        }
+    }
+}
+
+impl Running<'_> {
+    /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
+    #[inline(always)]
+    pub(super) fn lu<T: Real>(
+        &self,
+        a: &mut [T],
+        m: usize,
+        n: usize,
+        permutation: &mut [T],
+        mut pivot: impl FnMut(usize, usize),
+        room: &mut [T],
+    ) {
+        let (isa, steps) = (self.isa(), m.min(n));
+        let (a, room) = (Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+        (0..m).for_each(|i| permutation[i] = T::of(i as f64));
+        // Pivots of a block, and of the next one.
+        let mut pivots = [[0u32; BLOCK]; 2];
+        let mut plans = self.plans();
+        // SAFETY: nobody else has the matrix yet.
+        unsafe { panel_lu::lu_columns(isa, a, m, n, 0..BLOCK.min(steps), &mut pivots[0], room) };
+        for block in blocks(steps) {
+            let [now, next] = &mut pivots;
+            for (k, &p) in now.iter().enumerate().take(block.len()) {
+                let (k, p) = (block.start + k, block.start + p as usize);
+                pivot(k, p);
+                permutation.swap(k, p);
+            }
+            let step = Step { a, m, n, block: block.clone(), pivots: now, isa };
+            let of = pieces(m, n, block.end).count();
+            let (own, rest) = plans.split_at(if block.end < m { of } else { 0 });
+            plans = rest;
+            let (taken, next) = (AtomicUsize::new(0), Raw(next.as_mut_ptr()));
+            let work = |worker: usize| {
+                let scratch = self.scratch_of(worker);
+                loop {
+                    let turn = taken.fetch_add(1, Ordering::Relaxed);
+                    let Some(columns) = pieces(m, n, block.end).nth(turn) else {
+                        // Rows left of the block come last.
+                        if turn == of {
+                            // SAFETY: nobody else has these columns.
+                            unsafe { step.exchange(0..block.start) };
+                        }
+                        break;
+                    };
+                    // SAFETY: each piece is taken once, and so is the room for the next block, which is the first of them.
+                    unsafe {
+                        step.exchange(columns.clone());
+                        step.less(self, own.get(turn), columns.clone(), scratch);
+                        if turn == 0 && block.end < steps {
+                            let next = &mut *next.at(0).cast::<[u32; BLOCK]>();
+                            panel_lu::lu_columns(isa, a, m, n, columns, next, room);
+                        }
+                    }
+                }
+            };
+            // Small ones are done before others are awake.
+            let worth = (m - block.start) * (n - block.start) * block.len();
+            self.together(worth, &work);
+            pivots.swap(0, 1);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A packed matrix times few vectors: each row is read once and decoded in registers.
+//!
+//! A result is one sequence of operations on its row, whoever computes it: bits don't depend on the number of threads.
+
+use super::scales::Scales;
+use super::{Packed, RUN, bf16_codes, int4, int8, k_quants, widen};
+use crate::gemm::Isa;
+use crate::library::{Machine, Raw, Routine};
+use crate::pool::{Pool, share};
+use compiler::Result;
+use ir::DType;
+use ir::composites::quantized::Format;
+use ir::composites::quantized::format::{FP4, NF4};
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of codes that a thread takes at a time.
+const BLOCK: usize = 64 << 10;
+
+/// The most threads that share a product: fewer fill the memory's lanes.
+const TEAM: usize = 64;
+
+/// What a kernel sees of a product.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
+pub(super) struct View {
+    pub(super) data: *const u8,
+    pub(super) scales: *const u8,
+    /// The vectors as the kernel wants them.
+    pub(super) xs: *const u8,
+    /// The vectors as they were given.
+    pub(super) given: *const u8,
+    /// The vectors as they are, in f32.
+    pub(super) plain: *const f32,
+    pub(super) m: usize,
+    pub(super) k: usize,
+    pub(super) n: usize,
+    /// Elements of a row that whole chunks cover.
+    pub(super) whole: usize,
+    pub(super) group: usize,
+    pub(super) scale: Scales,
+    pub(super) table: [f32; 16],
+    pub(super) y: *mut f32,
+}
+
+/// The kernel that computes rows of the results, but for what whole chunks leave over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// 4-bit codes through a table, in f32.
+    Nibbles,
+    /// 8-bit codes, in f32.
+    Bytes,
+    /// Codes as bf16 times bf16 vectors.
+    Halves,
+    /// Blocks of 256 codes with scales of their own, as bf16 times bf16 vectors.
+    Super,
+    /// Whole rows are decoded, a run at a time.
+    Decoded,
+}
+
+/// The product.
+pub(super) struct Few {
+    layout: Packed,
+    x: DType,
+    m: usize,
+    kernel: Kernel,
+    isa: Isa,
+    scale: Scales,
+    whole: usize,
+    table: [f32; 16],
+}
+
+/// The numbers that 4-bit codes stand for.
+fn table(format: Format) -> Option<[f32; 16]> {
+    match format {
+        Format::Int4 => Some(std::array::from_fn(|i| ((i as i32 ^ 8) - 8) as f32)),
+        Format::Fp4E2M1 => Some(FP4),
+        Format::Nf4 => Some(NF4),
+        _ => None,
+    }
+}
+
+impl Few {
+    pub(super) fn new(layout: Packed, x: DType, m: usize, machine: Machine) -> Few {
+        let (format, group, isa) = (layout.packing.format, layout.packing.group, machine.isa);
+        let scale = layout.scale;
+        let halves = x == DType::BF16 && isa == Isa::Avx512 && bf16_codes::available();
+        let nibbles = table(format);
+        let chosen = match (nibbles, format) {
+            (Some(_), _) if halves => Some((Kernel::Halves, 128, 8)),
+            (None, Format::Int8) if halves => Some((Kernel::Halves, 64, 4)),
+            (Some(_), _) if isa != Isa::Portable => Some((Kernel::Nibbles, int4::chunk(isa), 8)),
+            (None, Format::Int8) if isa != Isa::Portable => Some((Kernel::Bytes, 32, 16)),
+            _ => None,
+        };
+        if halves && k_quants::has(format) {
+            let scale = Scales { dtype: scale, groups: 1, chunks: 1 };
+            return Few { whole: layout.k, kernel: Kernel::Super, layout, x, m, isa, scale, table: [0.0; 16] };
+        }
+        let found = chosen.and_then(|(kernel, chunk, least)| {
+            let scale = Scales::new(scale, group, chunk, least)?;
+            Some((kernel, chunk, scale))
+        });
+        let (kernel, chunk, scale) =
+            found.unwrap_or((Kernel::Decoded, 1, Scales { dtype: scale, groups: 1, chunks: 1 }));
+        let whole = if kernel == Kernel::Decoded { 0 } else { layout.k / chunk * chunk };
+        Few { layout, x, m, kernel, isa, scale, whole, table: nibbles.unwrap_or([0.0; 16]) }
+    }
+
+    /// Elements of the vectors.
+    fn elements(&self) -> usize {
+        self.m * self.layout.k
+    }
+}
+
+impl Routine for Few {
+    fn scratch_bytes(&self) -> usize {
+        2 * (self.elements() * 4).next_multiple_of(64)
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let Packed { k, rows: n, .. } = self.layout;
+        // SAFETY: the caller vouches for operands, results and scratch.
+        unsafe {
+            let plain = scratch.cast::<f32>();
+            if self.kernel != Kernel::Halves || self.whole < k {
+                widen(self.x, args[0], plain, self.elements());
+            }
+            let xs = scratch.add((self.elements() * 4).next_multiple_of(64));
+            let view = View {
+                data: args[1],
+                scales: args.get(2).copied().unwrap_or(std::ptr::null()),
+                xs: if self.kernel == Kernel::Bytes { plain.cast() } else { xs },
+                given: args[0],
+                plain,
+                m: self.m,
+                k,
+                n,
+                whole: self.whole,
+                group: self.layout.packing.group,
+                scale: self.scale,
+                table: self.table,
+                y: outs[0].cast(),
+            };
+            let high_first = self.layout.packing.format == Format::Nf4;
+            match self.kernel {
+                Kernel::Nibbles => int4::arrange(self.isa, &view, xs.cast(), high_first),
+                Kernel::Halves if self.layout.packing.format == Format::Int8 => {
+                    bf16_codes::arrange(&view, xs.cast(), 2, false)
+                }
+                Kernel::Halves => bf16_codes::arrange(&view, xs.cast(), 4, high_first),
+                Kernel::Super => k_quants::arrange(&view, xs.cast()),
+                Kernel::Bytes | Kernel::Decoded => {}
+            }
+            let rows = self.layout.at(&args[1..]);
+            let shared = Raw((&raw const view).cast_mut());
+            // Rows go in blocks of at least 16, so that no two threads write to one line. Each thread has a stretch of its own,
+            // which it reads from end to end; who is done takes of others', since memory serves cores unevenly.
+            let team = pool.threads().min(n.div_ceil(16)).min((n * k / super::super::PARALLEL_WORK).max(1)).min(TEAM);
+            let each = match team {
+                1 => n,
+                _ => (BLOCK / (self.layout.bytes[0] / n.max(1)).max(1))
+                    .next_multiple_of(16)
+                    .clamp(16, n.div_ceil(team).next_multiple_of(16)),
+            };
+            let taken: [AtomicUsize; TEAM] = std::array::from_fn(|_| AtomicUsize::new(0));
+            let take = |whose: usize| {
+                let blocks = share(n.div_ceil(each), team, whose);
+                let block = blocks.start + taken[whose].fetch_add(1, Relaxed);
+                (block < blocks.end).then(|| block * each..(block * each + each).min(n))
+            };
+            pool.run(team, &|own, _| {
+                for own in (own..team).chain(0..own).flat_map(|whose| std::iter::from_fn(move || take(whose))) {
+                    let view = &*shared.at(0);
+                    self.rows(view, own.clone());
+                    // What whole chunks leave over, and formats that have no kernel.
+                    if self.whole < k {
+                        let mut run = [0f32; RUN];
+                        for row in own {
+                            for from in (self.whole..k).step_by(RUN) {
+                                let len = RUN.min(k - from);
+                                rows.decode(row, from, &mut run[..len]);
+                                for m in 0..self.m {
+                                    let x = std::slice::from_raw_parts(view.plain.add(m * k + from), len);
+                                    let y = view.y.add(m * n + row);
+                                    let sum = dot(&run[..len], x);
+                                    *y = if from == 0 { sum } else { *y + sum };
+                                }
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Few {
+    /// # Safety
+    /// The view is good, and the instruction set there.
+    unsafe fn rows(&self, view: &View, rows: Range<usize>) {
+        if self.whole == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.kernel {
+                Kernel::Nibbles => int4::rows(self.isa, view, rows),
+                Kernel::Bytes => int8::rows(self.isa, view, rows),
+                Kernel::Halves if self.layout.packing.format == Format::Int8 => bf16_codes::bytes(view, rows),
+                Kernel::Halves => bf16_codes::nibbles(view, rows),
+                Kernel::Super => k_quants::rows(self.layout.packing.format, view, rows),
+                Kernel::Decoded => {}
+            }
+        }
+    }
+}
+
+/// Sixteen partial sums, joined by a tree.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0f32; 16];
+    let (whole, rest) = (a.chunks_exact(16), a.chunks_exact(16).remainder());
+    for (a, b) in whole.zip(b.chunks_exact(16)) {
+        (0..16).for_each(|i| sums[i] += a[i] * b[i]);
+    }
+    let at = a.len() - rest.len();
+    rest.iter().zip(&b[at..]).enumerate().for_each(|(i, (a, b))| sums[i] += a * b);
+    for half in [8, 4, 2, 1] {
+        (0..half).for_each(|i| sums[i] += sums[i + half]);
+    }
+    sums[0]
+}

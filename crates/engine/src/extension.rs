@@ -1,0 +1,261 @@
+//! What libraries above the engine write ops with: builders on tensors, compiled graphs, invalid tensors.
+
+use crate::context;
+use crate::debug;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::kernels::{self, Over};
+use crate::lock::ExecGuard;
+use crate::node::{Args, Node, Ref, Work};
+use crate::record::{LazyBuild, record};
+use crate::region::{How, Variant};
+use crate::storage::Stored;
+use crate::tensor::{Kind, Tensor};
+use crate::transfer::one_device;
+use compiler::Bindings;
+use ir::ops::Call;
+use ir::{DType, Graph, GraphBuilder, Loc, Value, Values};
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+
+/// Records what `f` builds from tensors, at a place of the user's program; gives `n` tensors. A failure gives invalid ones.
+pub fn build(
+    at: &Loc,
+    n: usize,
+    engine: &Engine,
+    args: &[&Tensor],
+    f: impl FnOnce(&mut dyn GraphBuilder, &[Value]) -> ir::Result<Values>,
+) -> Vec<Tensor> {
+    record(at, n, Some(engine), args, |b, v| f(b, v)).into_vec()
+}
+
+/// Whether a function is being traced on this thread.
+pub fn is_tracing() -> bool {
+    context::trace().is_some()
+}
+
+thread_local! {
+    /// The function whose recorder keeps what it changes in its arguments, by the number of its trace.
+    static KEPT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Whether a pure function is being recorded: what it changes in place is lost.
+pub fn is_pure() -> bool {
+    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::Mode::Function) && KEPT.get() != Some(t.id))
+}
+
+/// Runs `f`, the body of a function that is being recorded by somebody who reads its arguments afterwards: what it changes in them in
+/// place is not lost. Functions inside of it are pure as ever.
+pub fn keeping_arguments<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<u64>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            KEPT.set(self.0);
+        }
+    }
+    let _restore = Restore(KEPT.replace(context::trace().map(|t| t.id)));
+    f()
+}
+
+/// What the recording of a function depends on besides its arguments: whether gradients are recorded, and autocast's dtype.
+pub fn mode() -> (bool, Option<DType>) {
+    (context::is_grad_enabled(), context::autocast())
+}
+
+impl Tensor {
+    /// A tensor that carries an error; reading it gives the error.
+    pub fn from_error(error: Error) -> Tensor {
+        Tensor::failed(error, None)
+    }
+
+    /// The error that an invalid tensor carries.
+    pub fn error(&self) -> Option<Error> {
+        match &self.0.kind {
+            Kind::Invalid(i) => Some(i.error.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// A compiled Graph. It runs on the device that its arguments live on, and is compiled for each such device once.
+#[derive(Clone)]
+pub struct Program {
+    engine: Engine,
+    variant: Arc<Variant>,
+    donate: Arc<[(usize, usize)]>,
+    /// The same for other devices than the first.
+    elsewhere: Arc<Mutex<Vec<Arc<Variant>>>>,
+}
+
+type Operands = SmallVec<[Stored; 4]>;
+
+/// Arguments of a program.
+pub type Arguments = SmallVec<[Tensor; 8]>;
+type Results = SmallVec<[Tensor; 4]>;
+
+impl Engine {
+    /// Compiles a graph, or finds the program that was compiled from an equal one. Results may take the memory of
+    /// arguments: `donate` are pairs of an input and the output that is to replace it. An argument is given up only if
+    /// nobody else holds it.
+    pub fn program(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Program> {
+        let variant = self.shared.variant(graph, donate, How::on(0))?;
+        Ok(Program { engine: self.clone(), variant, donate: donate.into(), elsewhere: Arc::default() })
+    }
+}
+
+impl Program {
+    /// The graph that was compiled.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.variant.graph
+    }
+
+    /// Records a call without running it: it runs with what else is asked for when a result is read.
+    pub fn record(&self, at: &Loc, args: Arguments) -> Results {
+        self.called(at, args, false)
+    }
+
+    /// Calls it. If all arguments exist it runs at once; else the call is recorded and runs when a result is read. Inside
+    /// a trace the call becomes an op.
+    pub fn call(&self, at: &Loc, args: Arguments) -> Results {
+        self.called(at, args, true)
+    }
+
+    fn called(&self, at: &Loc, args: Arguments, now: bool) -> Results {
+        let invalid = args.iter().find_map(|t| t.invalid()).cloned();
+        self.try_call(at, args, now).unwrap_or_else(|e| {
+            let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
+            self.variant.types.iter().map(|_| t.clone()).collect()
+        })
+    }
+
+    /// The program of a device.
+    fn on(&self, device: usize) -> Result<Program> {
+        let mut all = self.elsewhere.lock().unwrap_or_else(|e| e.into_inner());
+        let variant = match all.iter().find(|v| v.device == device) {
+            Some(v) => v.clone(),
+            None => {
+                let graph = (*self.variant.graph).clone();
+                let v = self.engine.shared.variant(graph, &self.donate, How::on(device))?;
+                all.push(v.clone());
+                v
+            }
+        };
+        Ok(Program { variant, elsewhere: Arc::default(), ..self.clone() })
+    }
+
+    fn try_call(&self, at: &Loc, args: Arguments, now: bool) -> Result<Results> {
+        for t in &args {
+            t.check_at(at)?;
+        }
+        let ours = |t: &Tensor| t.engine().is_some_and(|e| e.same(&self.engine));
+        if context::trace().is_some() || !args.iter().all(ours) {
+            let call = Call { body: self.variant.graph.clone() };
+            let f = |b: &mut dyn crate::record::Record, v: &[Value]| b.emit(call.into(), v);
+            let args: SmallVec<[&Tensor; 8]> = args.iter().collect();
+            return Ok(record(at, self.variant.types.len(), Some(&self.engine), &args, f).into_iter().collect());
+        }
+        self.check_types(&args)?;
+        if self.engine.shared.devices.len() > 1 {
+            let device = one_device(args.iter(), at)?;
+            if device != self.variant.device {
+                return self.on(device)?.try_call(at, args, now);
+            }
+        }
+        let shared = &self.engine.shared;
+        let mut state = shared.state();
+        let mut b = LazyBuild::new(&mut state, at.clone());
+        let mut refs = Args::new();
+        for t in &args {
+            let v = b.load(&t.0)?;
+            refs.push(b.get(v).clone());
+        }
+        let tracked = context::is_grad_enabled()
+            && refs.iter().any(|a| a.node.tracked)
+            && self.variant.types.iter().any(|t| t.dtype.is_float());
+        let free = now && !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_watching();
+        let device = self.variant.device;
+        let here = |a: &Ref| a.value().filter(|v| v.storage.pool().device == device);
+        if free && let Some(mut values) = refs.iter().map(here).collect::<Option<Operands>>() {
+            drop(state);
+            if let Some(guard) = shared.exec.try_acquire("call") {
+                for (r, v) in refs.iter().zip(&mut values).filter(|(_, v)| !v.views.is_empty()) {
+                    let fail = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
+                    *v = shared.dense(v).map_err(fail)?;
+                    // The next call finds it so.
+                    r.node.slot().values[r.out as usize] = v.clone();
+                }
+                drop((refs, args));
+                return self.run(at, values, guard);
+            }
+            state = shared.state();
+        }
+        let key = state.node_key();
+        let work = Work::Call(self.variant.clone());
+        let mut node = Node::new(key, work, refs, at.clone()).tracked(tracked);
+        node.device = device as u8;
+        let node = Arc::new(node);
+        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
+        Ok((0..self.variant.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
+    }
+
+    /// Runs a call on values.
+    fn run(&self, at: &Loc, values: Operands, _guard: ExecGuard<'_>) -> Result<Results> {
+        let shared = &self.engine.shared;
+        let (exe, pool) = (&*self.variant.exe, &shared.devices[self.variant.device].pool);
+        let donated = &exe.program().donated;
+        // Memory of handles that were dropped, the arguments' among them, is there to be used again.
+        shared.drain_finalize_queue();
+        pool.flush();
+        let mut over = Over::new();
+        for &(i, o) in donated {
+            let free = values[i].storage.is_own() && Arc::strong_count(&values[i].storage) == 1;
+            if free && !over.iter().any(|&(_, taken)| taken == o) {
+                over.push((i, o));
+            }
+        }
+        let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
+        let memory = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
+        let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(memory)?;
+        if let Err(cause) = exe.run(&mut bindings) {
+            let error = memory(cause.clone());
+            if error.is_memory() && over.is_empty() {
+                return Err(error);
+            }
+            // Nobody else has what was given up.
+            if cause == compiler::Error::Interrupted {
+                return Err(Error::CompiledExecution { at: at.clone(), cause, op: None });
+            }
+            // What was given up may be half written, so there is nothing to replay it with.
+            let op = over
+                .is_empty()
+                .then(|| shared.fails_alone(&self.variant.graph, &values, self.variant.device))
+                .flatten();
+            let error = Error::CompiledExecution { at: at.clone(), cause, op };
+            shared.poison(&error);
+            return Err(error);
+        }
+        let mut state = shared.state();
+        let mut tensor = |value: Stored| {
+            let mut node = Node::data(state.node_key(), value, at.clone());
+            node.device = self.variant.device as u8;
+            Tensor::fresh(&self.engine, &mut state, Ref { node: Arc::new(node), out: 0 })
+        };
+        Ok(outs.into_iter().map(&mut tensor).collect())
+    }
+
+    fn check_types(&self, args: &[Tensor]) -> Result<()> {
+        let inputs = self.variant.graph.inputs();
+        for (i, (t, v)) in args.iter().zip(inputs).enumerate() {
+            if t.ty() != self.variant.graph.ty(*v) {
+                let text = format!("argument {i} is {}, not {}", t.ty(), self.variant.graph.ty(*v));
+                return Err(Error::InputSignatureMismatch(text));
+            }
+        }
+        if args.len() != inputs.len() {
+            let text = format!("{} arguments for {} inputs", args.len(), inputs.len());
+            return Err(Error::InputSignatureMismatch(text));
+        }
+        Ok(())
+    }
+}

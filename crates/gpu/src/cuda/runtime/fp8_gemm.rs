@@ -1,0 +1,88 @@
+//! Products of fp8 codes, `fp8_dot` of the compiler, as cuBLASLt takes them: both matrices with the summed axis inside. What lies across
+//! is transposed first.
+
+use super::blas::{Call, Plan};
+use super::gemm::{Gemm, Matrix};
+use crate::cuda::transpose::LEAST;
+use compiler::passes::fp8_matmul::FP8_DOT;
+use compiler::program::BufferSlice;
+use ir::{DType, Op, Type};
+
+/// `[m, k]` times `[n, k]`, transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Narrow {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: DType,
+    b: DType,
+    out: DType,
+    /// Whether A and B have the summed axis outside.
+    pub(crate) across: [bool; 2],
+}
+
+impl Narrow {
+    /// What an op is, if it is one of those and cuBLASLt may have it.
+    pub(crate) fn of(op: &Op, args: &[Type]) -> Option<Narrow> {
+        let Op::Composite(c) = op else { return None };
+        let (FP8_DOT, [a, b, _, _]) = (c.name.as_str(), args) else { return None };
+        let across = [c.flag("a_across"), c.flag("b_across")];
+        let (&[a0, a1], &[b0, b1]) = (&a.shape[..], &b.shape[..]) else { return None };
+        let (m, k) = if across[0] { (a1, a0) } else { (a0, a1) };
+        let n = if across[1] { b1 } else { b0 };
+        let out = c.body.output_types().first()?.dtype;
+        let types = matches!(
+            (a.dtype, b.dtype),
+            (DType::F8E4M3, DType::F8E4M3 | DType::F8E5M2) | (DType::F8E5M2, DType::F8E4M3)
+        );
+        let wide = matches!(out, DType::F32 | DType::BF16 | DType::F16);
+        let lines = m > 0 && n > 0 && k > 0 && [m, n, k].iter().all(|x| x % LEAST == 0);
+        (types && wide && lines).then_some(Narrow { m, n, k, a: a.dtype, b: b.dtype, out, across })
+    }
+
+    /// Rows and columns of an operand that lies across.
+    pub(crate) fn sizes(&self, side: usize) -> (usize, usize) {
+        (self.k, if side == 0 { self.m } else { self.n })
+    }
+
+    /// Bytes of both operands and of the result.
+    pub(crate) fn bytes(&self) -> [usize; 3] {
+        [self.m * self.k, self.n * self.k, self.m * self.n * self.out.size()]
+    }
+
+    /// Rows of the result are columns of what is computed: B is the first matrix.
+    pub(crate) fn call(&self) -> Call {
+        let (m, n, k) = (self.m as u64, self.n as u64, self.k as u64);
+        let lies = |rows: u64, cols: u64, transposed| Matrix { rows, cols, ld: rows as i64, batch: 0, transposed };
+        let gemm = Gemm {
+            count: 1,
+            first: lies(k, n, true),
+            second: lies(k, m, false),
+            out: lies(n, m, false),
+            swapped: true,
+        };
+        Call { gemm, dtype: self.b, second: self.a, out: self.out, aligned: [LEAST as u32; 3] }
+    }
+}
+
+/// Such a product, ready to run.
+pub(crate) struct ReadyNarrow {
+    pub(crate) plan: Plan,
+    pub(crate) a: BufferSlice,
+    pub(crate) b: BufferSlice,
+    pub(crate) scales: [BufferSlice; 2],
+    pub(crate) out: BufferSlice,
+    pub(crate) bytes: [usize; 3],
+    /// Where in the run's scratch A, B and the result are instead, if they are not aligned.
+    pub(crate) copies: [Option<usize>; 3],
+    /// Where in the scratch transposes are, and the launch that makes each.
+    pub(crate) turned: [Option<(usize, Turn)>; 2],
+}
+
+/// A launch that transposes.
+pub(crate) struct Turn {
+    pub(crate) function: usize,
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    pub(crate) sizes: Vec<i64>,
+}

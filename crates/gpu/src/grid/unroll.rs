@@ -1,0 +1,156 @@
+//! Several turns of a loop at once, so that many loads are under way before the first one is waited for: all turns load, then all
+//! compute, in order. Sums have the bits they have turn by turn.
+
+use super::emit::{Copies, Emit};
+use super::rows::At;
+use super::{Carried, Loop, Stmt};
+use compiler::loops::index_analysis::IndexAnalysis;
+use compiler::loops::{self, Atom, Extent, Op, Reg, Size};
+use ir::{Binary, DType};
+use smallvec::smallvec;
+
+/// Turns of a vector loop that are written as one.
+pub(super) const TOGETHER: i64 = 4;
+/// Elements whose loads are under way at once, where a row is written out.
+pub(super) const ELEMENTS: i64 = 16;
+
+/// One turn: the loop's variable, where its elements are held, and who takes part.
+pub(super) struct Turn {
+    pub(super) own: Copies,
+    pub(super) at: Option<At>,
+    pub(super) mask: Option<Reg>,
+}
+
+/// How many of a loop's first statements may come before those of earlier turns: loads and what they need, nothing that is carried.
+fn loading(facts: &IndexAnalysis<'_>, l: &loops::Loop, ordered: bool) -> usize {
+    let mut carried: Vec<Reg> = l.carried.iter().map(|c| c.phi).collect();
+    let stored = |buf: &loops::Buf| facts.written(*buf);
+    let (mut upto, mut known) = (0, 0);
+    for (i, s) in l.body.iter().enumerate() {
+        let loops::Stmt::Let { dst, op } = s else { break };
+        let mut reads: Vec<Reg> = op.operands().collect();
+        if let Op::Load { index, .. } | Op::Index(index) = op {
+            reads.extend(index.terms.iter().filter_map(|(a, _)| match a {
+                Atom::Reg(r) => Some(*r),
+                Atom::Var(_) => None,
+            }));
+        }
+        if let Op::Load { buf, mask, .. } = op {
+            reads.extend(mask.map(|m| m.0));
+            // What earlier turns write in their order must be read in it.
+            if ordered && stored(buf) {
+                break;
+            }
+        }
+        if reads.iter().any(|r| carried.contains(r)) {
+            carried.push(*dst);
+            break;
+        }
+        known = i + 1;
+        if matches!(op, Op::Load { .. }) {
+            upto = known;
+        }
+    }
+    upto.min(known)
+}
+
+fn flat(l: &loops::Loop) -> bool {
+    l.body.iter().all(|s| !matches!(s, loops::Stmt::Loop(_)))
+}
+
+impl Emit<'_, '_> {
+    /// How many turns of a vector loop of this length are one.
+    pub(super) fn together(&self, l: &loops::Loop, n: i64, each: i64) -> i64 {
+        let loads = flat(l) && loading(self.facts, l, false) > 0;
+        if loads && n >= TOGETHER * each { TOGETHER } else { 1 }
+    }
+
+    /// How many turns of a lane's own loop are one.
+    fn together_alone(&self, l: &loops::Loop) -> i64 {
+        let Extent::Exact(Size::Const(n)) = l.extent else { return 1 };
+        if !flat(l) || loading(self.facts, l, true) == 0 {
+            return 1;
+        }
+        let fits = |k: &i64| n >= 2 * k && n % k == 0;
+        let most = if self.turn_copies() > 4 { 4 } else { 8 };
+        [8, 4, 5, 2].into_iter().filter(|k| *k <= most).find(fits).unwrap_or(1)
+    }
+
+    /// Turns in order, from what is carried to what is carried on.
+    pub(super) fn several_turns(
+        &mut self,
+        l: &loops::Loop,
+        turns: &[Turn],
+        ordered: bool,
+        accs: Vec<Copies>,
+    ) -> Vec<Copies> {
+        let first = if turns.len() > 1 { loading(self.facts, l, ordered) } else { 0 };
+        let (early, late) = l.body.split_at(first);
+        let mut loaded: Vec<Vec<Copies>> = Vec::new();
+        let defined = |s: &loops::Stmt| match s {
+            loops::Stmt::Let { dst, .. } => *dst,
+            _ => unreachable!("loads and what they need are values"),
+        };
+        if first > 0 {
+            for t in turns {
+                self.begin_turn(l, t);
+                self.lane_block(early);
+                loaded.push(early.iter().map(|s| self.copies_of(defined(s))).collect());
+            }
+        }
+        let mut accs = accs;
+        for (i, t) in turns.iter().enumerate() {
+            self.begin_turn(l, t);
+            if let Some(values) = loaded.get(i) {
+                for (s, v) in early.iter().zip(values) {
+                    self.set_copies(defined(s), v.clone());
+                }
+            }
+            accs = self.turn(l, late, accs, t.mask);
+        }
+        self.held.at = None;
+        accs
+    }
+
+    /// A loop that a lane runs by itself.
+    pub(super) fn lane_serial(&mut self, l: &loops::Loop) {
+        let times = self.together_alone(l);
+        let (Extent::Exact(Size::Const(n)), true) = (&l.extent, times > 1) else {
+            return self.serial(l, Self::lane_block);
+        };
+        let int = self.loop_int(l.var);
+        let (from, to, step) = (self.int(int, 0), self.int(int, *n), self.int(int, times));
+        let var = self.reg(int);
+        let copies = self.turn_copies();
+        let (mut inits, mut phis): (Vec<Copies>, Vec<Copies>) = (Vec::new(), Vec::new());
+        for c in &l.carried {
+            let d = self.dtype_of(c.phi);
+            inits.push((0..copies).map(|j| self.value_as(c.init, j, d)).collect());
+            phis.push((0..copies).map(|_| self.reg(d)).collect());
+        }
+        self.open_block();
+        let turns: Vec<Turn> =
+            (0..times).map(|u| Turn { own: smallvec![self.plus(var, int, u)], at: None, mask: None }).collect();
+        let nexts = self.several_turns(l, &turns, true, phis.clone());
+        let body = self.close_block();
+        let mut carried = Vec::new();
+        for (k, c) in l.carried.iter().enumerate() {
+            let d = self.dtype_of(c.phi);
+            let out: Copies = (0..copies).map(|_| self.reg(d)).collect();
+            for j in 0..copies {
+                carried.push(Carried { init: inits[k][j], phi: phis[k][j], next: nexts[k][j], out: out[j] });
+            }
+            self.set_copies(c.out, out);
+        }
+        self.push(Stmt::Loop(Loop { var, from, to, step, carried, body }));
+    }
+
+    /// `r + by`.
+    pub(super) fn plus(&mut self, r: Reg, int: DType, by: i64) -> Reg {
+        if by == 0 {
+            return r;
+        }
+        let by = self.int(int, by);
+        self.binary(Binary::Add, r, by)
+    }
+}

@@ -1,0 +1,85 @@
+//! What a program's memory is made of: the arena, its constants, and each input and output. A kernel binds each of them once.
+
+use compiler::program::{BufferId, BufferKind, BufferRef, BufferSlice, Program};
+
+/// One memory of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    Arena,
+    Constants,
+    /// An input that nothing is written to.
+    Input(usize),
+    /// An output; if the input of this number is donated to it, that is the same memory.
+    Output(usize, Option<usize>),
+}
+
+/// The memories of a program.
+pub(super) struct Roots {
+    pub(super) all: Vec<Root>,
+    /// For each buffer its memory, where in it it starts, and how many bytes it has.
+    homes: Vec<(usize, usize, usize)>,
+}
+
+/// Where the arena is among them.
+pub(super) const ARENA: usize = 0;
+/// And where the constants are.
+pub(super) const CONSTANTS: usize = 1;
+
+/// Which iterations loops are in, for places that change with them.
+pub(super) trait Iteration {
+    /// Whether the loop at this level has run an odd number of iterations.
+    fn odd(&self, level: usize) -> bool;
+    /// The index of the loop at this level.
+    fn index(&self, level: usize) -> i64;
+}
+
+impl Roots {
+    /// `constant_at` says where in the constants each buffer is.
+    pub(super) fn new(program: &Program, constant_at: &[usize]) -> Roots {
+        let mut all = vec![Root::Arena, Root::Constants];
+        let donor = |o: usize| program.donated.iter().find(|(_, to)| *to == o).map(|(from, _)| *from);
+        let taker = |i: usize| program.donated.iter().find(|(from, _)| *from == i).map(|(_, to)| *to);
+        let homes = program.buffers.iter().enumerate().map(|(k, b)| {
+            let bytes = b.ty.bytes();
+            let root = match &b.class {
+                BufferKind::Activation => return (ARENA, b.offset, bytes),
+                BufferKind::Constant(_) => return (CONSTANTS, constant_at[k], bytes),
+                BufferKind::Input(i) => taker(*i).map_or(Root::Input(*i), |o| Root::Output(o, Some(*i))),
+                BufferKind::Output(o) => Root::Output(*o, donor(*o)),
+            };
+            let at = all.iter().position(|r| *r == root).unwrap_or_else(|| {
+                all.push(root);
+                all.len() - 1
+            });
+            (at, 0, bytes)
+        });
+        let homes = homes.collect();
+        Roots { all, homes }
+    }
+
+    fn buffer(p: &BufferSlice, at: &dyn Iteration) -> BufferId {
+        match p.slot {
+            BufferRef::Fixed(b) => b,
+            BufferRef::DoubleBuffered(level, even, odd) => {
+                if at.odd(level) {
+                    odd
+                } else {
+                    even
+                }
+            }
+        }
+    }
+
+    /// The memory that a place is in, and the byte of it.
+    pub(super) fn find(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize) {
+        let (root, base, _) = self.homes[Roots::buffer(p, at).0 as usize];
+        let offset = p.strides.iter().fold(p.offset, |o, (level, stride)| o + at.index(*level) * stride);
+        (root, base.wrapping_add_signed(offset as isize))
+    }
+
+    /// The memory that a place is in, and the bytes of its buffer there.
+    pub(super) fn extent(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize, usize) {
+        let (root, base, bytes) = self.homes[Roots::buffer(p, at).0 as usize];
+        (root, base, base + bytes)
+    }
+}

@@ -1,0 +1,270 @@
+//! How products are computed best on an adapter: measured when somebody asks for it, never while a program is loaded; kept on disk by
+//! adapter, driver and shape.
+//!
+//! Each way is first compared with the plain one on the shape itself: one that gives other numbers is never chosen. The best ones are then
+//! timed in turn, many times, and one is kept only if it is clearly better than the plain one.
+
+use super::backend::Wgpu;
+use super::load::Loaded;
+use super::pipelines::folder;
+use super::product::{Way, ways};
+use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, Matmul, MatmulOperand, Parts, Program, Step};
+use compiler::{Bindings, Error, Executable, Result, UncheckedProgram};
+use ir::{Scalar, Type};
+use rustc_hash::FxHashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// What was measured of one way to compute a product.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The way, for people.
+    pub way: String,
+    /// Time of a run on the device; none if it gave other numbers.
+    pub time: Option<Duration>,
+}
+
+/// A shape, as far as ways differ by it.
+type Key = String;
+
+fn key(s: &Matmul) -> Key {
+    let along = |k: isize, other: isize| k.unsigned_abs() <= other.unsigned_abs();
+    let (a, b) = (along(s.a[2], s.a[1]) as u8, along(s.b[1], s.b[2]) as u8);
+    format!("{} {} {} {} {} {} {a}{b}", s.dtype, s.out, s.batch, s.m, s.n, s.k)
+}
+
+/// The best ways that are known.
+pub(super) struct Tuned {
+    ways: Mutex<FxHashMap<Key, Way>>,
+    path: Option<PathBuf>,
+    /// Tried now, whatever is known; the usual way if none.
+    forced: Mutex<Option<Option<Way>>>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Tuned {
+    /// What is known of an adapter.
+    pub(super) fn read(info: &wgpu::AdapterInfo) -> Tuned {
+        let name: String = format!("{} {} {}", info.name, info.driver, info.driver_info);
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let path = folder().map(|f| f.join(format!("products-{name}.txt")));
+        let text = path.as_ref().and_then(|p| std::fs::read_to_string(p).ok()).unwrap_or_default();
+        Tuned { ways: Mutex::new(text.lines().filter_map(parse).collect()), path, forced: Mutex::new(None) }
+    }
+
+    /// The best way that is known.
+    pub(super) fn way(&self, shape: &Matmul) -> Option<Way> {
+        let forced = *lock(&self.forced);
+        forced.unwrap_or_else(|| lock(&self.ways).get(&key(shape)).copied())
+    }
+
+    /// Remembers the best way, the usual one if none.
+    fn keep(&self, shape: &Matmul, way: Option<Way>) {
+        let mut ways = lock(&self.ways);
+        match way {
+            Some(way) => ways.insert(key(shape), way),
+            None => ways.remove(&key(shape)),
+        };
+        let Some(path) = &self.path else { return };
+        let mut lines: Vec<String> = ways.iter().map(|(k, w)| line(k, w)).collect();
+        lines.sort();
+        // Failing that costs time, nothing else.
+        let folder = path.parent().map(std::fs::create_dir_all);
+        let own = path.with_extension(format!("{}.new", std::process::id()));
+        if matches!(folder, Some(Ok(()))) && std::fs::write(&own, lines.concat()).is_ok() {
+            let _ = std::fs::rename(&own, path);
+        }
+    }
+}
+
+fn line(key: &str, w: &Way) -> String {
+    let (ahead, units) = (w.ahead as u8, w.units as u8);
+    format!("{key} = {} {} {} {} {} {ahead} {} {units}\n", w.tile.0, w.tile.1, w.each.0, w.each.1, w.depth, w.splits)
+}
+
+/// A line of the file; what makes no sense is as good as not there.
+fn parse(line: &str) -> Option<(Key, Way)> {
+    let (key, rest) = line.split_once(" = ")?;
+    let n: Vec<usize> = rest.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+    let [t0, t1, e0, e1, depth, ahead, splits, units] = n[..] else { return None };
+    let way = Way { tile: (t0, t1), each: (e0, e1), depth, ahead: ahead == 1, splits, units: units == 1 };
+    let tiles = [t0, t1].iter().all(|t| matches!(t, 32 | 64 | 128)) && [e0, e1].iter().all(|e| matches!(e, 4 | 8));
+    let fits = 4 * depth * (t0 + t1) <= 16 << 10 && matches!(depth, 8 | 16 | 32);
+    let by_threads = units == 0 && tiles && fits && (t0 / e0) * (t1 / e1) <= 256;
+    let known = (by_threads || way.is_on_units()) && ahead <= 1 && units <= 1 && (1..=1024).contains(&splits);
+    known.then(|| (key.to_string(), way))
+}
+
+/// A program that is one product, over dense memory of the operands' extents.
+fn program(s: &Matmul) -> Program {
+    let extent = |strides: [isize; 3], sizes: [usize; 3]| {
+        let far: usize = (0..3).map(|d| strides[d].unsigned_abs() * sizes[d].saturating_sub(1)).sum();
+        far + 1
+    };
+    let a = Type::new(s.dtype, &[extent(s.a, [s.batch, s.m, s.k])]);
+    let b = Type::new(s.dtype, &[extent(s.b, [s.batch, s.k, s.n])]);
+    let c = Type::new(s.out, &[extent(s.c, [s.batch, s.m, s.n])]);
+    let buffer = |ty: &Type, class| Buffer { ty: ty.clone(), class, offset: 0, live: Some((0, 0)) };
+    let place = |n| BufferSlice::of(BufferId(n));
+    let parts = Parts {
+        buffers: vec![
+            buffer(&a, BufferKind::Input(0)),
+            buffer(&b, BufferKind::Input(1)),
+            buffer(&c, BufferKind::Output(0)),
+        ],
+        inputs: vec![a, b],
+        outputs: vec![c],
+        steps: vec![Step::Matmul {
+            shape: Box::new(s.clone()),
+            a: MatmulOperand::Memory(place(0)),
+            b: MatmulOperand::Memory(place(1)),
+            c: Some(place(2)),
+            epilogue: None,
+        }],
+        arena: 0,
+        levels: 0,
+        donated: Vec::new(),
+    };
+    // SAFETY: the buffers have the extents of the product.
+    unsafe { UncheckedProgram::new(parts).trust() }
+}
+
+/// Numbers of ±1, in steps so that products are nearly exact.
+fn numbers(ty: &Type) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut all = Vec::with_capacity(ty.bytes());
+    for _ in 0..ty.numel() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let x = (state >> 27) as f64 / 16.0 - 1.0;
+        all.extend_from_slice(&Scalar::from_f64(ty.dtype, x).bits().to_le_bytes()[..ty.dtype.size()]);
+    }
+    all
+}
+
+fn results(ty: &Type, bytes: &[u8]) -> Vec<f64> {
+    let size = ty.dtype.size();
+    let one = |raw: &[u8]| {
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(raw);
+        Scalar::from_bits(ty.dtype, u64::from_le_bytes(word)).to_f64()
+    };
+    bytes.chunks_exact(size).map(one).collect()
+}
+
+/// How often the first look at a way is timed, and how often each of the best ones is compared with the others.
+const LOOKS: usize = 3;
+const ROUNDS: usize = 9;
+/// How many of the best ways are compared again.
+const FINALISTS: usize = 4;
+/// A way must take so much less than the usual one: smaller differences are the machine's.
+const GAIN: f64 = 0.97;
+
+/// One way on its shape: what it gave, ready to be timed.
+struct Candidate {
+    way: Option<Way>,
+    loaded: Loaded,
+    time: Duration,
+}
+
+impl Candidate {
+    /// Times it once; a device without timestamps says nothing.
+    fn look(&mut self, bindings: &mut Bindings) -> Result<()> {
+        let total: Duration = self.loaded.run_timed(bindings)?.iter().map(|t| t.time).sum();
+        self.time = self.time.min(if total.is_zero() { Duration::MAX } else { total });
+        Ok(())
+    }
+}
+
+fn name(way: Option<Way>) -> String {
+    let Some(w) = way else { return "usual".into() };
+    let (ahead, units) = (if w.ahead { " ahead" } else { "" }, if w.units { " units" } else { "" });
+    let (tile, each) = (w.tile, w.each);
+    format!("{}x{} {}x{} {}{ahead}{units} /{}", tile.0, tile.1, each.0, each.1, w.depth, w.splits)
+}
+
+pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
+    let inner = device.inner();
+    if [shape.a, shape.b, shape.c].iter().flatten().any(|s| *s < 0) {
+        return Err(Error::Backend("products with negative strides are not tuned".into()));
+    }
+    let program = program(shape);
+    let mut bindings = Bindings::for_program(&program, device)?;
+    for (b, t) in bindings.inputs.iter().zip(&program.inputs) {
+        b.write(0, &numbers(t))?;
+    }
+    let out = program.outputs[0].clone();
+    let run = |way: Option<Way>, bindings: &mut Bindings| -> Result<(Vec<f64>, Candidate)> {
+        *lock(&inner.tuned.forced) = Some(way);
+        let loaded = Loaded::new(inner, program.clone());
+        *lock(&inner.tuned.forced) = None;
+        let mut candidate = Candidate { way, loaded: loaded?, time: Duration::MAX };
+        bindings.outputs[0].write(0, &vec![0xff; out.bytes()])?;
+        candidate.loaded.run(bindings)?;
+        let mut bytes = vec![0; out.bytes()];
+        bindings.outputs[0].read(0, &mut bytes)?;
+        (0..LOOKS).try_for_each(|_| candidate.look(bindings))?;
+        Ok((results(&out, &bytes), candidate))
+    };
+    let (want, usual) = run(None, &mut bindings)?;
+    let largest = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let tolerance = if out.dtype == ir::DType::F32 { 1e-5 } else { 1e-2 };
+    let mut trials = Vec::new();
+    let mut finalists: Vec<Candidate> = Vec::new();
+    for way in ways(shape, inner.device.squares()) {
+        let (got, candidate) = run(Some(way), &mut bindings)?;
+        let right = got.len() == want.len() && got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= tolerance * largest);
+        trials.push(Trial { way: name(Some(way)), time: right.then_some(candidate.time) });
+        if right {
+            finalists.push(candidate);
+            finalists.sort_by_key(|c| c.time);
+            finalists.truncate(FINALISTS);
+        }
+    }
+    // The best ones in turn, the usual one among them: whatever else the machine does meets all of them.
+    finalists.insert(0, usual);
+    finalists.iter_mut().for_each(|c| c.time = Duration::MAX);
+    for _ in 0..ROUNDS {
+        finalists.iter_mut().try_for_each(|c| c.look(&mut bindings))?;
+    }
+    trials.retain(|t| t.time.is_none() || finalists.iter().all(|c| name(c.way) != t.way));
+    trials.extend(finalists.iter().map(|c| Trial { way: name(c.way), time: Some(c.time) }));
+    // Where there are no timestamps nothing is known.
+    let best = finalists.iter().min_by_key(|c| c.time);
+    match best.map(|c| (c.way, c.time)) {
+        Some((Some(way), time)) if time < finalists[0].time.mul_f64(GAIN) => inner.tuned.keep(shape, Some(way)),
+        Some((_, time)) if time < Duration::MAX => inner.tuned.keep(shape, None),
+        _ => {}
+    }
+    Ok(trials)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_were_written_and_nonsense_is_not() {
+        let way = Way { tile: (64, 128), each: (8, 8), depth: 16, ahead: true, splits: 4, units: false };
+        let on_units = Way { tile: (128, 128), each: (64, 32), depth: 32, units: true, ..way };
+        for way in [way, on_units] {
+            let text = line("f32 f32 1 512 768 768 10", &way);
+            assert_eq!(parse(text.trim_end()), Some(("f32 f32 1 512 768 768 10".into(), way)));
+        }
+        for bad in [
+            "",
+            "f32",
+            "x = 1 2 3",
+            "x = 64 64 8 8 16 1 1",
+            "x = 64 64 8 8 16 1 0 0",
+            "x = 128 128 4 4 16 1 1 0",
+            "x = 128 128 8 8 64 1 1 0",
+            "x = 128 128 8 8 16 1 1 1",
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `Wgpu` in a page.
+
+use super::super::attention::Attention;
+use super::super::execute::{Position, Run};
+use super::super::load::Loaded;
+use super::super::memory::{WgpuBuffer, own};
+use super::super::moves;
+use super::super::pool::Usage;
+use super::super::product::Way;
+use super::super::rows::Rows;
+use super::device::Device;
+use super::encode::Encoder;
+use super::host;
+use super::later::Signal;
+use crate::grid::Limits;
+use crate::library::{self, Means};
+use crate::wgpu::target;
+use compiler::program::{Matmul, Program};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target};
+use ir::ops::Composite;
+use ir::{Op, Type};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The adapter that a page has. Programs, writes and copies return at once; a read has to be awaited.
+pub struct Wgpu {
+    inner: Arc<Inner>,
+    target: Target,
+}
+
+/// What a device's programs share.
+pub(in super::super) struct Inner {
+    pub(in super::super) device: Arc<Device>,
+    /// What its kernels may be.
+    pub(in super::super) limits: Limits,
+    /// Runs what the device lacks.
+    pub(in super::super) host: Arc<dyn Backend>,
+    pub(in super::super) tuned: Untuned,
+}
+
+impl Inner {
+    /// What library ops may ask for.
+    pub(in super::super) fn means(&self) -> Means {
+        let binding = self.device.binding();
+        Means { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
+    }
+}
+
+/// Clocks of pages are too coarse to measure products with.
+pub(in super::super) struct Untuned;
+
+impl Untuned {
+    pub(in super::super) fn way(&self, _: &Matmul) -> Option<Way> {
+        None
+    }
+}
+
+impl Wgpu {
+    /// The device that JavaScript has opened; `host` runs the ops that it lacks.
+    pub fn open(host: Arc<dyn Backend>) -> Result<Wgpu> {
+        let device = Device::open()?;
+        let l = &device.limits;
+        let most = l.max_compute_invocations_per_workgroup.min(l.max_compute_workgroup_size_x).min(1024);
+        let threads = 1 << most.max(1).ilog2();
+        let limits = Limits {
+            threads: threads.min(256),
+            usual: threads.min(128),
+            shared: l.max_compute_workgroup_storage_size.min(32 << 10),
+            blocks: l.max_compute_workgroups_per_dimension,
+            ..Limits::WEBGPU
+        };
+        let target = target(l.max_storage_buffers_per_shader_stage as usize, l.max_storage_buffer_binding_size);
+        Ok(Wgpu { inner: Arc::new(Inner { device, limits, host, tuned: Untuned }), target })
+    }
+
+    /// Memory in use.
+    pub fn usage(&self) -> Usage {
+        self.inner.device.usage()
+    }
+
+    /// Gives memory that nobody uses back to the browser, and says how many bytes.
+    pub fn release(&self) -> usize {
+        self.inner.device.release()
+    }
+
+    /// Submissions and dispatches since the device was opened.
+    pub fn work(&self) -> (usize, usize) {
+        (self.inner.device.submits.load(Relaxed), self.inner.device.dispatches.load(Relaxed))
+    }
+
+    /// The WGSL of a program's kernels, each once.
+    pub fn texts(&self, program: Program) -> Result<Vec<String>> {
+        let loaded = Loaded::new(&self.inner, program)?;
+        Ok(loaded.pipelines.iter().map(|p| p.source.clone()).collect())
+    }
+}
+
+impl Backend for Wgpu {
+    fn name(&self) -> String {
+        format!("webgpu ({})", self.inner.device.name)
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        // In one kernel threads wait for each other at every strip of keys. An adapter that is a program on the CPU takes so long for that
+        // that browsers end its process; there attention stays products and rows.
+        !self.inner.device.limits.software && Attention::composite(composite, args, &self.inner.limits).is_some()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        Ok(Arc::new(WgpuBuffer::new(&self.inner.device, bytes)?))
+    }
+
+    fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Ready(Arc::new(Loaded::new(&self.inner, program)?))))
+    }
+
+    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+        let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
+        if own || library::takes(op, args, &self.inner.means()) { Runs::Here } else { Runs::Host }
+    }
+
+    fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
+        let device = self.inner.device.clone();
+        let (from, to) = (own(&device, from)?, own(&device, to)?);
+        if bytes > from.bytes() || bytes > to.bytes() {
+            return Err(Error::Bindings(format!(
+                "a copy of {bytes} bytes from a buffer of {} to one of {}",
+                from.bytes(),
+                to.bytes()
+            )));
+        }
+        let (from, to) = (from.block().clone(), to.block().clone());
+        self.inner.device.tasks.give(&self.inner.device, async move {
+            let mut encoder = Encoder::new(&device);
+            moves::copy(&mut encoder, &to, 0, &from, 0, bytes)?;
+            encoder.submit()
+        })
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.inner.device.settled().wait()
+    }
+
+    fn kernels(&self) -> usize {
+        self.inner.device.pipelines.len()
+    }
+}
+
+/// A program of this device.
+struct Ready(Arc<Loaded>);
+
+impl Ready {
+    /// Gives the device a run, and then a fence if one is asked for.
+    fn give(&self, bindings: &Bindings, fence: Option<Arc<Signal>>) -> Result<()> {
+        let loaded = self.0.clone();
+        bindings.check(&loaded.program)?;
+        let device = loaded.inner.device.clone();
+        device.check()?;
+        let own = Bindings { inputs: bindings.inputs.clone(), outputs: bindings.outputs.clone() };
+        let run = async move {
+            let device = &loaded.inner.device;
+            let arena = loaded.arena()?;
+            let mut encoder = Encoder::new(device);
+            let (blocks, copies) = loaded.blocks(&own, arena.as_ref().map(WgpuBuffer::block), &mut encoder)?;
+            let mut run = Run { loaded: &loaded, blocks, encoder };
+            run.steps(&loaded.steps, &mut Position::default()).await?;
+            run.encoder.submit()?;
+            drop(copies);
+            Ok(())
+        };
+        device.tasks.give(&device, async move {
+            let how: Result<()> = run.await;
+            if let Some(signal) = fence {
+                match &how {
+                    Ok(()) => host::gpu_fence(signal.number),
+                    Err(e) => signal.set(Err(e.to_string())),
+                }
+            }
+            how
+        })
+    }
+}
+
+impl Executable for Ready {
+    fn program(&self) -> &Program {
+        &self.0.program
+    }
+
+    fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
+        let signal = Signal::new();
+        self.give(bindings, Some(signal.clone()))?;
+        Ok(signal.fence())
+    }
+
+    /// Nobody can wait here: what is given to the device later sees the results, and whoever reads awaits them.
+    fn run(&self, bindings: &mut Bindings) -> Result<()> {
+        self.give(bindings, None)
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.0.arena_bytes
+    }
+}

@@ -1,0 +1,282 @@
+//! The page's device: its limits, its memory, what went wrong.
+
+use super::super::moves;
+use super::super::pool::{Block, Pool, Usage, class};
+use super::super::units::Squares;
+use super::groups::Groups;
+use super::host;
+use super::later::Signal;
+use super::pipelines::{Pipeline, Pipelines};
+use super::task_queue::TaskQueue;
+use compiler::{Error, Fence, Reading, Result};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// Bytes of the parameters of one submission.
+pub(super) const PARAMS: usize = 1 << 20;
+/// Bytes that the parameters of one dispatch may have.
+pub(super) const RECORD: usize = 256;
+/// Memory that is kept for later, if that is more than what is in use.
+const SPARE: usize = 256 << 20;
+
+const LARGE: &str =
+    "; that is more than this adapter allows a buffer to have: smaller shapes or a smaller batch need less";
+
+/// What the adapter allows.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Limits {
+    pub(in super::super) max_storage_buffers_per_shader_stage: u32,
+    pub(super) max_storage_buffer_binding_size: usize,
+    pub(super) max_buffer_size: usize,
+    pub(super) max_compute_workgroup_storage_size: usize,
+    pub(super) max_compute_invocations_per_workgroup: u32,
+    pub(super) max_compute_workgroup_size_x: u32,
+    pub(super) max_compute_workgroups_per_dimension: u32,
+    pub(super) min_uniform_buffer_offset_alignment: usize,
+    /// Whether the adapter is a program on the CPU.
+    pub(super) software: bool,
+}
+
+impl Limits {
+    fn ask() -> Option<Limits> {
+        let mut all = [0.0f64; 9];
+        if host::gpu_limits(all.as_mut_ptr()) == 0 {
+            return None;
+        }
+        let size = |x: f64| x.min(isize::MAX as f64) as usize;
+        Some(Limits {
+            max_storage_buffers_per_shader_stage: all[0] as u32,
+            max_storage_buffer_binding_size: size(all[1]),
+            max_buffer_size: size(all[2]),
+            max_compute_workgroup_storage_size: size(all[3]),
+            max_compute_invocations_per_workgroup: all[4] as u32,
+            max_compute_workgroup_size_x: all[5] as u32,
+            max_compute_workgroups_per_dimension: all[6] as u32,
+            min_uniform_buffer_offset_alignment: size(all[7]),
+            software: all[8] != 0.0,
+        })
+    }
+}
+
+/// A buffer of JavaScript's, freed with its last name.
+#[derive(Clone)]
+pub(in super::super) struct Buffer(Arc<Number>);
+
+struct Number(u32);
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        host::gpu_free(self.0);
+    }
+}
+
+impl Buffer {
+    pub(super) fn number(&self) -> u32 {
+        self.0.0
+    }
+}
+
+/// The page's device.
+pub(in super::super) struct Device {
+    pub(in super::super) limits: Limits,
+    pub(super) name: String,
+    pub(super) groups: Groups,
+    pub(in super::super) pipelines: Pipelines,
+    pub(in super::super) tasks: TaskQueue,
+    memory: Pool,
+    faults: Mutex<Faults>,
+    pub(super) submits: AtomicUsize,
+    pub(super) dispatches: AtomicUsize,
+}
+
+/// What went wrong behind the calls.
+#[derive(Default)]
+struct Faults {
+    lost: Option<String>,
+    error: Option<String>,
+}
+
+/// The one device, which JavaScript's messages are for.
+static CURRENT: Mutex<Weak<Device>> = Mutex::new(Weak::new());
+
+pub(super) fn current() -> Option<Arc<Device>> {
+    CURRENT.lock().unwrap_or_else(|e| e.into_inner()).upgrade()
+}
+
+impl Device {
+    /// The device that JavaScript has opened.
+    pub(super) fn open() -> Result<Arc<Device>> {
+        if let Some(device) = current() {
+            return Ok(device);
+        }
+        let limits = Limits::ask().ok_or_else(|| {
+            Error::Backend("no WebGPU device is open; `await init({ device: \"webgpu\" })` opens one".into())
+        })?;
+        let mut name = vec![0; 200];
+        let n = host::gpu_name(name.as_mut_ptr(), name.len());
+        name.truncate(n);
+        let device = Arc::new(Device {
+            limits,
+            name: String::from_utf8_lossy(&name).into_owned(),
+            groups: Groups::default(),
+            pipelines: Pipelines::default(),
+            tasks: TaskQueue::default(),
+            memory: Pool::default(),
+            faults: Mutex::default(),
+            submits: AtomicUsize::new(0),
+            dispatches: AtomicUsize::new(0),
+        });
+        *CURRENT.lock().unwrap_or_else(|e| e.into_inner()) = Arc::downgrade(&device);
+        Ok(device)
+    }
+
+    /// Pages have no matrix units.
+    pub(in super::super) fn squares(&self) -> Option<Squares> {
+        None
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(super) fn fail(&self, lost: bool, text: &str) {
+        let mut f = self.faults();
+        let slot = if lost { &mut f.lost } else { &mut f.error };
+        slot.get_or_insert_with(|| text.to_string());
+    }
+
+    /// Whatever went wrong since it was last asked.
+    pub(in super::super) fn check(&self) -> Result<()> {
+        let mut f = self.faults();
+        if let Some(why) = &f.lost {
+            return Err(Error::Backend(format!(
+                "the GPU {} was lost ({why}); what was on it is gone: reload the page",
+                self.name
+            )));
+        }
+        match f.error.take() {
+            Some(e) => Err(Error::Backend(format!("WebGPU: {e}"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        self.memory.usage()
+    }
+
+    /// Gives memory that nobody uses back to the browser.
+    pub(super) fn release(&self) -> usize {
+        self.groups.clear();
+        self.memory.release()
+    }
+
+    /// The kernel that copies bytes.
+    pub(in super::super) fn moves(&self, homes: &[usize]) -> Result<Arc<Pipeline>> {
+        let mut made = self.pipelines.get(self, &[moves::copy_text(homes)])?;
+        Ok(made.remove(0))
+    }
+
+    /// Bytes that a kernel can bind of one buffer.
+    pub(in super::super) fn binding(&self) -> usize {
+        self.limits.max_storage_buffer_binding_size / 256 * 256
+    }
+
+    /// Memory of the device.
+    pub(in super::super) fn take(&self, bytes: usize) -> Result<Block> {
+        let most = self.limits.max_buffer_size;
+        if bytes > most {
+            return Err(Error::OutOfMemory { bytes, hint: LARGE });
+        }
+        let size = match class(bytes) {
+            c if c <= most => c,
+            _ => bytes.next_multiple_of(4).min(most),
+        };
+        if let Some(block) = self.memory.take(size) {
+            return Ok(block);
+        }
+        let buffer = Buffer(Arc::new(Number(host::gpu_buffer(size))));
+        self.memory.made(size);
+        Ok(Block::new(buffer, size))
+    }
+
+    /// Gives memory back; work that uses it may still be under way.
+    pub(in super::super) fn give(&self, block: Block) {
+        self.memory.give(block);
+        // Nobody is told in time that there is no more memory, so not everything is kept.
+        let usage = self.memory.usage();
+        if usage.pooled > SPARE.max(usage.live) {
+            self.release();
+        }
+    }
+
+    /// Writes whole words, in order with what is submitted.
+    pub(in super::super) fn write(&self, to: &Block, byte: usize, from: &[u8]) {
+        host::gpu_write(to.buffer.number(), byte, from.as_ptr(), from.len());
+    }
+
+    /// Begins a copy to the host; the range is widened to words.
+    pub(in super::super) fn read_later(
+        self: &Arc<Device>,
+        from: &Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Reading> {
+        if bytes == 0 {
+            return Ok(Reading::done(Vec::new()));
+        }
+        let start = offset / 4 * 4;
+        let padded = (offset + bytes - start).next_multiple_of(4);
+        let signal = Signal::new();
+        host::gpu_read(from.buffer.number(), start, padded, signal.number);
+        self.submits.fetch_add(1, Relaxed);
+        let (device, skip) = (self.clone(), offset - start);
+        Ok(Reading::after(signal.fence(), move || {
+            device.check()?;
+            let mut all = signal.bytes();
+            if all.len() != padded {
+                return Err(Error::Backend(format!("reading {bytes} bytes: {} came", all.len())));
+            }
+            all.truncate(skip + bytes);
+            all.drain(..skip);
+            Ok(all)
+        }))
+    }
+
+    /// The end of everything that was given so far.
+    pub(super) fn settled(self: &Arc<Device>) -> Fence {
+        let signal = Signal::new();
+        let (told, device) = (signal.clone(), self.clone());
+        let given = self.tasks.give(self, async move {
+            host::gpu_fence(told.number);
+            Ok(())
+        });
+        if let Err(e) = given {
+            signal.set(Err(e.to_string()));
+        }
+        signal.fence_then(move || device.check())
+    }
+
+    /// A copy to the host in its turn.
+    pub(in super::super) fn read_in_turn(
+        self: &Arc<Device>,
+        from: &Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Reading> {
+        if !self.tasks.is_busy() {
+            return self.read_later(from, offset, bytes);
+        }
+        let signal = Signal::new();
+        let (told, device, from) = (signal.clone(), self.clone(), from.clone());
+        self.tasks.give(self, async move {
+            let read = match device.read_later(&from, offset, bytes) {
+                Ok(reading) => reading.await,
+                Err(e) => Err(e),
+            };
+            let how = read.map(|bytes| told.bring(bytes)).map_err(|e| e.to_string());
+            told.set(how);
+            Ok(())
+        })?;
+        Ok(Reading::after(signal.fence(), move || Ok(signal.bytes())))
+    }
+}

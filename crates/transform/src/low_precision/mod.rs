@@ -1,0 +1,205 @@
+//! Products in few bits, emulated: operands and cotangents are rounded to what a format of 8 or 4 bits can store, and multiplied
+//! in f32, where products of such numbers are exact. Done before differentiation.
+//!
+//! Of every product `x · w` with a matrix `w`, or with matrices by groups of rows, both operands are rounded (straight through, for the derivative), and so is the
+//! cotangent of the result: the products of backward then read the rounded operands and the rounded cotangent, as a machine
+//! with such formats computes them. Products without a matrix (attention), those that stand under the name [`AS_WRITTEN`], and the
+//! last one, which gives the graph's results, stay as they are.
+//!
+//! [`rounding`] says how a tensor is rounded, [`state`] how delayed scaling and stochastic rounding get what they remember and draw.
+
+mod rounding;
+mod state;
+
+use ir::ops::{Call, Composite, Dot, Name, RaggedDot, RaggedMode, Remat, Scan};
+use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Result, Type, Value, Values};
+pub use rounding::{DelayedScaling, LowPrecision, Rounding, Scaling, rounded, rounded_gradient};
+pub use state::{Stateful, with_state};
+use std::sync::Arc;
+
+/// The name (`ir::ops::Name`) of a product that keeps its own precision.
+pub const AS_WRITTEN: &str = "as written";
+
+/// What products are rounded to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FewBits {
+    /// Left operands: activations.
+    pub left: Rounding,
+    /// Right operands: weights.
+    pub right: Rounding,
+    /// Results, if they are to be rounded to few bits.
+    pub output: Option<Rounding>,
+    /// A wide float that results are rounded to.
+    pub wide: Option<DType>,
+    /// Cotangents of results.
+    pub backward: Option<Rounding>,
+}
+
+impl FewBits {
+    /// Both operands alike, and nothing else. Blocks of 4-bit floats have the better of two scales.
+    pub const fn new(forward: Rounding) -> FewBits {
+        let forward = forward.fitted();
+        FewBits { left: forward, right: forward, output: None, wide: None, backward: None }
+    }
+
+    /// With cotangents rounded.
+    pub const fn backward(self, how: Rounding) -> FewBits {
+        FewBits { backward: Some(how), ..self }
+    }
+}
+
+/// Rewrites the products of a graph.
+pub fn few_bits(graph: &Graph, how: &FewBits) -> Result<Graph> {
+    let mut b = Builder::new();
+    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let last = results(graph);
+    let outs = inline(&mut b, graph, &args, how, &last)?;
+    Ok(b.finish(&outs))
+}
+
+/// Values that are the graph's results, but for conversions and views.
+fn results(graph: &Graph) -> Vec<bool> {
+    let mut is = vec![false; graph.num_values()];
+    graph.outputs().iter().for_each(|v| is[v.0 as usize] = true);
+    for node in graph.nodes().iter().rev() {
+        let passes = matches!(node.op, Op::Cast(_) | Op::Reshape(_) | Op::Permute(_) | Op::Name(_));
+        if passes && is[node.outs[0].0 as usize] {
+            is[node.args[0].0 as usize] = true;
+        }
+    }
+    is
+}
+
+fn inline(b: &mut Builder, graph: &Graph, args: &[Value], how: &FewBits, last: &[bool]) -> Result<Vec<Value>> {
+    let written = as_written(graph);
+    let kept: Vec<bool> = last.iter().zip(&written).map(|(a, b)| *a || *b).collect();
+    graph.inline_with(args, |node, operands| {
+        b.loc = node.loc.clone();
+        node_into(b, node, operands, how, node.outs.iter().any(|v| kept[v.0 as usize]))
+    })
+}
+
+/// Values that keep their own precision.
+fn as_written(graph: &Graph) -> Vec<bool> {
+    let mut is = vec![false; graph.num_values()];
+    for node in graph.nodes() {
+        if matches!(&node.op, Op::Name(name) if name.name == AS_WRITTEN) {
+            is[node.args[0].0 as usize] = true;
+        }
+    }
+    is
+}
+
+/// `x · w` of rounded operands, in f32.
+fn product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &FewBits) -> Result<Value> {
+    let axis = |contract: &[usize], rank: usize| contract.first().copied().unwrap_or(rank.saturating_sub(1));
+    let (left, right) = (axis(&dot.lhs_contract, b.ty(x).rank()), axis(&dot.rhs_contract, b.ty(w).rank()));
+    let x = rounded(b, x, left, &how.left)?;
+    let w = rounded(b, w, right, &how.right)?;
+    rounded_product(b, dot, x, w, how)
+}
+
+/// The product of operands that are rounded already, in f32; its result and its cotangent are rounded as asked.
+pub fn rounded_product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &FewBits) -> Result<Value> {
+    let wide = Dot { acc: DType::F32, out: DType::F32, ..dot.clone() };
+    let y = b.one(wide.into(), &[x, w])?;
+    finished(b, y, how)
+}
+
+/// The same by groups of rows.
+pub fn rounded_groups(b: &mut Builder, dot: &RaggedDot, operands: [Value; 3], how: &FewBits) -> Result<Value> {
+    let wide = RaggedDot { acc: DType::F32, out: DType::F32, ..dot.clone() };
+    let y = b.one(wide.into(), &operands)?;
+    finished(b, y, how)
+}
+
+/// What becomes of a product's result and of its cotangent.
+fn finished(b: &mut Builder, y: Value, how: &FewBits) -> Result<Value> {
+    // Once is enough.
+    let mut y = b.one(Name::new(AS_WRITTEN).into(), &[y])?;
+    if let Some(output) = &how.output {
+        let axis = b.ty(y).rank().saturating_sub(1);
+        y = rounded(b, y, axis, output)?;
+    }
+    if let Some(dtype) = how.wide {
+        let narrow = b.cast(y, dtype)?;
+        y = b.cast(narrow, DType::F32)?;
+    }
+    match &how.backward {
+        Some(backward) => rounded_gradient(b, y, backward),
+        None => Ok(y),
+    }
+}
+
+/// What a composite of this module rounds its operand to; none if it is another one, or has a state.
+pub fn rounding_of(c: &Composite) -> Option<Rounding> {
+    Rounding::of(c).filter(|_| c.name == rounding::ROUNDED && c.body.inputs().len() == 1)
+}
+
+/// The graphs that an op runs on its operands.
+fn subgraphs(op: &Op) -> Vec<&Graph> {
+    match op {
+        Op::Composite(c) if !is_library(c) => vec![&c.body],
+        Op::Call(c) => vec![&c.body],
+        Op::Remat(r) => vec![&r.body],
+        Op::Scan(s) => vec![&s.body],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a product is one of rows with a matrix.
+fn is_linear(dot: &Dot, right: &Type) -> bool {
+    dot.lhs_batch.is_empty() && right.rank() == 2 && right.dtype.is_float() && dot.rhs_contract.len() == 1
+}
+
+/// Whether a graph has such products.
+fn has_linear(graph: &Graph) -> bool {
+    let written = as_written(graph);
+    graph.nodes().iter().any(|node| match &node.op {
+        Op::Dot(dot) => is_linear(dot, graph.ty(node.args[1])) && !written[node.outs[0].0 as usize],
+        Op::RaggedDot(dot) => dot.mode == RaggedMode::Rows && !written[node.outs[0].0 as usize],
+        op => subgraphs(op).into_iter().any(has_linear),
+    })
+}
+
+fn is_library(c: &Composite) -> bool {
+    ir::composites::FAMILIES.iter().any(|f| f.name == c.name)
+}
+
+fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: bool) -> Result<Values> {
+    match &node.op {
+        Op::Dot(dot) if !last && is_linear(dot, &b.ty(args[1])) => {
+            let y = product(b, dot, args[0], args[1], how)?;
+            Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
+        }
+        Op::RaggedDot(dot) if !last && dot.mode == RaggedMode::Rows => {
+            let (left, right) = (b.ty(args[0]).rank() - 1, b.ty(args[1]).rank() - 2);
+            let x = rounded(b, args[0], left, &how.left)?;
+            let w = rounded(b, args[1], right, &how.right)?;
+            let y = rounded_groups(b, dot, [x, w, args[2]], how)?;
+            Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
+        }
+        // Its own derivative would multiply in full.
+        Op::Composite(c) if !is_library(c) && has_linear(&c.body) => {
+            let inside = if last { results(&c.body) } else { vec![false; c.body.num_values()] };
+            Ok(Values::from_vec(inline(b, &c.body, args, how, &inside)?))
+        }
+        Op::Call(c) if has_linear(&c.body) => b.emit(Call::new(body(&c.body, how, last)?).into(), args),
+        Op::Remat(r) if has_linear(&r.body) => {
+            b.emit(Remat::with(body(&r.body, how, last)?, r.policy.clone()).into(), args)
+        }
+        Op::Scan(s) if has_linear(&s.body) => {
+            let scan = Scan { body: Arc::new(body(&s.body, how, false)?), ..s.clone() };
+            b.emit(scan.into(), args)
+        }
+        op => b.emit(op.clone(), args),
+    }
+}
+
+fn body(graph: &Graph, how: &FewBits, last: bool) -> Result<Graph> {
+    let mut b = Builder::new();
+    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let last = if last { results(graph) } else { vec![false; graph.num_values()] };
+    let outs = inline(&mut b, graph, &args, how, &last)?;
+    Ok(b.finish(&outs))
+}

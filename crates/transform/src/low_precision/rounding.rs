@@ -1,0 +1,582 @@
+//! Rounding a tensor to what a format of few bits can store: its scales, its grid, and the composites that do it in a graph.
+//!
+//! `rounded` has the identity as its derivative; `rounded_gradient` is the identity whose cotangent is rounded. Both scale by the
+//! tensor at hand. [`super::with_state`] gives those with delayed scaling a history to scale by instead, and stochastic ones a key.
+
+use ir::attr::Attr;
+use ir::ops::{Bitcast, Composite, Derivative, Quantize, ReduceKind};
+use ir::{Binary, Builder, Compare, DType, GraphBuilder, Result, Scalar, Shape, Unary, Value};
+use std::sync::Arc;
+
+/// A format of few bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LowPrecision {
+    /// 4 bits of exponent, 3 of mantissa, up to 448.
+    E4M3,
+    /// 5 bits of exponent, 2 of mantissa, up to 57344.
+    E5M2,
+    /// 2 bits of exponent, 1 of mantissa, up to 6.
+    E2M1,
+    /// −127..127.
+    Int8,
+    /// −7..7.
+    Int4,
+}
+
+impl LowPrecision {
+    /// All of them.
+    pub const ALL: [LowPrecision; 5] =
+        [LowPrecision::E4M3, LowPrecision::E5M2, LowPrecision::E2M1, LowPrecision::Int8, LowPrecision::Int4];
+
+    /// Its name in the language.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LowPrecision::E4M3 => "fp8_e4m3",
+            LowPrecision::E5M2 => "fp8_e5m2",
+            LowPrecision::E2M1 => "fp4_e2m1",
+            LowPrecision::Int8 => "int8",
+            LowPrecision::Int4 => "int4",
+        }
+    }
+
+    /// The format of a name.
+    pub fn named(name: &str) -> Option<LowPrecision> {
+        LowPrecision::ALL.into_iter().find(|few| few.name() == name)
+    }
+
+    /// The largest number before it is scaled.
+    pub const fn most(self) -> f64 {
+        match self {
+            LowPrecision::E4M3 => 448.0,
+            LowPrecision::E5M2 => 57344.0,
+            LowPrecision::E2M1 => 6.0,
+            LowPrecision::Int8 => 127.0,
+            LowPrecision::Int4 => 7.0,
+        }
+    }
+
+    /// Bits of the mantissa and the smallest exponent of a normal number; none for whole numbers.
+    const fn float(self) -> Option<(u32, i32)> {
+        match self {
+            LowPrecision::E4M3 => Some((3, -6)),
+            LowPrecision::E5M2 => Some((2, -14)),
+            LowPrecision::E2M1 => Some((1, 0)),
+            LowPrecision::Int8 | LowPrecision::Int4 => None,
+        }
+    }
+}
+
+/// What a format's numbers are scaled by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// One scale for a tensor.
+    Tensor,
+    /// One for each row along the summed axis: of a matrix an output channel, of activations a token.
+    Rows,
+    /// One for each block of so many rows and columns, or what is left of one at the edges. Of E2M1, blocks with 16 columns have
+    /// NVFP4's scales (E4M3 under one of f32), those with 32 MXFP4's (powers of two); any other format has scales of f32.
+    Blocks(usize, usize),
+}
+
+/// Delayed scaling: a scale for each tensor, by the largest magnitudes of earlier steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayedScaling {
+    /// How many steps are remembered.
+    pub history: usize,
+    /// Steps between updates of the scale.
+    pub interval: usize,
+}
+
+/// How a tensor is rounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounding {
+    /// The format.
+    pub format: LowPrecision,
+    /// Its scales.
+    pub scaling: Scaling,
+    /// Headroom: the largest number is so much (as a part of one) below the format's.
+    pub margin: f64,
+    /// Scales of earlier steps, where a step keeps state.
+    pub delay: Option<DelayedScaling>,
+    /// Up or down by chance, as far as it is to either side, where a step has a key; to nearest otherwise.
+    pub stochastic: bool,
+    /// Of NVFP4's blocks: whether the largest number of a block becomes 6 or 4, whichever has the smaller error. Between 4 and 6
+    /// the grid has nothing, so blocks with several large numbers lose by the larger scale.
+    pub fitted: bool,
+}
+
+impl Rounding {
+    /// To nearest, scaled by the tensor at hand: a scale for each group of 16 in E2M1, one for all elsewhere.
+    pub const fn new(format: LowPrecision) -> Rounding {
+        let scaling = match format {
+            LowPrecision::E2M1 => Scaling::Blocks(1, 16),
+            _ => Scaling::Tensor,
+        };
+        Rounding { format, scaling, margin: 0.0, delay: None, stochastic: false, fitted: false }
+    }
+
+    /// With other scales.
+    pub const fn scaled(self, scaling: Scaling) -> Rounding {
+        Rounding { scaling, ..self }
+    }
+
+    /// With the better of two scales for each of NVFP4's blocks; other formats have one.
+    pub const fn fitted(self) -> Rounding {
+        Rounding { fitted: matches!(self.format, LowPrecision::E2M1), ..self }
+    }
+
+    /// Whether blocks have a choice of scales.
+    fn chooses(&self) -> bool {
+        let nvfp4 = matches!(self.scaling, Scaling::Blocks(_, columns) if columns % 32 != 0);
+        self.fitted && nvfp4 && self.format == LowPrecision::E2M1 && !self.stochastic && self.delay.is_none()
+    }
+
+    /// In words, as `explain` says it.
+    pub fn words(&self) -> String {
+        let scales = match (self.delay, self.scaling) {
+            (Some(delay), _) => format!("delayed scaling over {} steps", delay.history),
+            (None, Scaling::Tensor) => "a scale for each tensor".to_string(),
+            (None, Scaling::Rows) => "a scale for each row".to_string(),
+            (None, Scaling::Blocks(1, n)) => format!("scales of groups of {n}"),
+            (None, Scaling::Blocks(n, k)) => format!("scales of blocks of {n} by {k}"),
+        };
+        let chance = match (self.stochastic, self.chooses()) {
+            (true, _) => ", stochastic",
+            (_, true) => ", the better of two for each",
+            _ => "",
+        };
+        format!("{} ({scales}{chance})", self.format.name())
+    }
+
+    fn params(&self) -> Vec<(String, Attr)> {
+        let int = |n: usize| Attr::Int(i64::try_from(n).unwrap_or(i64::MAX));
+        let mut params = vec![("to".into(), Attr::Word(self.format.name().into()))];
+        match self.scaling {
+            Scaling::Tensor => {}
+            Scaling::Rows => params.push(("rows".into(), Attr::Bool(true))),
+            Scaling::Blocks(n, k) => params.extend([("down".into(), int(n)), ("across".into(), int(k))]),
+        }
+        if self.margin != 0.0 {
+            params.push(("margin".into(), Attr::Scalar(Scalar::from_f64(DType::F64, self.margin))));
+        }
+        if let Some(DelayedScaling { history, interval }) = self.delay {
+            params.extend([("history".into(), int(history)), ("interval".into(), int(interval))]);
+        }
+        if self.stochastic {
+            params.push(("stochastic".into(), Attr::Bool(true)));
+        }
+        if self.fitted {
+            params.push(("fitted".into(), Attr::Bool(true)));
+        }
+        params
+    }
+
+    /// The rounding of a composite of this module.
+    pub(super) fn of(c: &Composite) -> Option<Rounding> {
+        let Some(Attr::Word(name)) = c.param("to") else { return None };
+        let int = |name: &str| c.int(name).and_then(|n| usize::try_from(n).ok());
+        let scaling = match (c.flag("rows"), int("down"), int("across")) {
+            (true, ..) => Scaling::Rows,
+            (_, Some(n), Some(k)) => Scaling::Blocks(n, k),
+            _ => Scaling::Tensor,
+        };
+        let delay = int("history").zip(int("interval")).map(|(history, interval)| DelayedScaling { history, interval });
+        let (margin, stochastic) = (c.float("margin").unwrap_or(0.0), c.flag("stochastic"));
+        Some(Rounding {
+            format: LowPrecision::named(name)?,
+            scaling,
+            margin,
+            delay,
+            stochastic,
+            fitted: c.flag("fitted"),
+        })
+    }
+}
+
+/// What a step gives to a rounding besides the tensor.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Given {
+    /// `[scale, updates since, largest magnitudes..]`.
+    pub(super) state: Option<Value>,
+    /// `u32[2]`, and the number of the stream to draw from.
+    pub(super) key: Option<(Value, u32)>,
+}
+
+/// The name of a composite that rounds its operand.
+pub(super) const ROUNDED: &str = "rounded";
+/// The name of one that rounds its cotangent.
+pub(super) const ROUNDED_GRADIENT: &str = "rounded_gradient";
+
+/// A tensor rounded, in f32, with the identity as its derivative. `axis` is the one that is summed over.
+pub fn rounded(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result<Value> {
+    let ty = b.ty(x);
+    let last = ty.rank().saturating_sub(1);
+    if ty.rank() == 0 || axis == last {
+        let composite = operand(&b.ty(x), how, &[])?;
+        return b.one(composite.into(), &[x]);
+    }
+    // The summed axis last, where scales run along it.
+    let perm: Shape = (0..ty.rank()).filter(|a| *a != axis).chain([axis]).collect();
+    let turned = b.permute(x, &perm)?;
+    let composite = operand(&b.ty(turned), how, &[])?;
+    let y = b.one(composite.into(), &[turned])?;
+    let mut back: Shape = perm.clone();
+    perm.iter().enumerate().for_each(|(i, p)| back[*p] = i);
+    b.permute(y, &back)
+}
+
+/// A value as it is, whose cotangent is rounded.
+pub fn rounded_gradient(b: &mut Builder, y: Value, how: &Rounding) -> Result<Value> {
+    let composite = cotangent(&b.ty(y), how, &[])?;
+    b.one(composite.into(), &[y])
+}
+
+/// Further operands of a rounding, as they come behind the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Further {
+    /// The state of delayed scaling, with so many steps.
+    State(usize),
+    /// A key, and the stream.
+    Key(u32),
+}
+
+impl Further {
+    pub(super) fn ty(self) -> ir::Type {
+        match self {
+            Further::State(history) => ir::Type::new(DType::F32, &[2 + history]),
+            Further::Key(_) => ir::Type::new(DType::U32, &[2]),
+        }
+    }
+
+    fn inputs(all: &[Further], b: &mut Builder) -> Given {
+        let mut given = Given::default();
+        for one in all {
+            let value = b.graph.input(one.ty());
+            match one {
+                Further::State(_) => given.state = Some(value),
+                Further::Key(stream) => given.key = Some((value, *stream)),
+            }
+        }
+        given
+    }
+}
+
+/// The composite that rounds a tensor of this type. The gradient of a state is its next value.
+pub(super) fn operand(ty: &ir::Type, how: &Rounding, further: &[Further]) -> Result<Composite> {
+    let mut body = Builder::new();
+    let x = body.graph.input(ty.clone());
+    let given = Further::inputs(further, &mut body);
+    let y = round(&mut body, x, how, given)?;
+    let out = body.ty(y);
+    let body = body.finish(&[y]);
+    let mut own = Builder::new();
+    let derivative = match given.state {
+        None => {
+            own.graph.input(ty.clone());
+            Further::inputs(further, &mut own);
+            let dx = own.graph.input(ty.clone());
+            let dx = own.cast(dx, DType::F32)?;
+            Derivative::Jvp(Arc::new(own.finish(&[dx])))
+        }
+        Some(_) => {
+            let x = own.graph.input(ty.clone());
+            let given = Further::inputs(further, &mut own);
+            own.graph.input(out.clone());
+            let ct = own.graph.input(out);
+            let ct = own.cast(ct, ty.dtype)?;
+            let next = next_state(&mut own, x, how, given)?;
+            Derivative::Vjp(Arc::new(own.finish(&[ct, next])))
+        }
+    };
+    Ok(Composite { name: ROUNDED.into(), params: how.params(), body: Arc::new(body), public: 1, derivative })
+}
+
+/// The composite that rounds the cotangent of a tensor of this type. The gradient of a state is its next value.
+pub(super) fn cotangent(ty: &ir::Type, how: &Rounding, further: &[Further]) -> Result<Composite> {
+    let mut body = Builder::new();
+    let v = body.graph.input(ty.clone());
+    Further::inputs(further, &mut body);
+    let mut vjp = Builder::new();
+    vjp.graph.input(ty.clone());
+    let given = Further::inputs(further, &mut vjp);
+    vjp.graph.input(ty.clone());
+    let ct = vjp.graph.input(ty.clone());
+    let rounded = round(&mut vjp, ct, how, given)?;
+    let mut outs = vec![vjp.cast(rounded, ty.dtype)?];
+    if given.state.is_some() {
+        outs.push(next_state(&mut vjp, ct, how, given)?);
+    }
+    Ok(Composite {
+        name: ROUNDED_GRADIENT.into(),
+        params: how.params(),
+        body: Arc::new(body.finish(&[v])),
+        public: 1,
+        derivative: Derivative::Vjp(Arc::new(vjp.finish(&outs))),
+    })
+}
+
+/// The rounding itself, in f32.
+fn round(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result<Value> {
+    let ty = b.ty(x);
+    let wide = b.cast(x, DType::F32)?;
+    if ty.numel() == 0 {
+        return Ok(wide);
+    }
+    if how.chooses() {
+        return better(b, wide, how);
+    }
+    let scale = match given.state {
+        Some(state) => remembered(b, wide, how, state)?,
+        None => scales(b, wide, how, how.format.most())?,
+    };
+    on_grid(b, wide, how, scale, given)
+}
+
+/// Each block with the largest of its numbers at 6 or at 4: where the sum of squared errors is smaller.
+fn better(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
+    let mut tried = Vec::with_capacity(2);
+    for top in [6.0, 4.0] {
+        let scale = scales(b, wide, how, top)?;
+        let y = on_grid(b, wide, how, scale, Given::default())?;
+        let off = b.sub(y, wide)?;
+        let off = b.mul(off, off)?;
+        tried.push((y, in_blocks(b, ReduceKind::Sum, off, how.scaling)?));
+    }
+    let worse = b.compare(Compare::Lt, tried[1].1, tried[0].1)?;
+    b.select(worse, tried[1].0, tried[0].0)
+}
+
+/// Numbers on the format's grid under scales; those of zero count as one.
+fn on_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, given: Given) -> Result<Value> {
+    let ty = b.ty(wide);
+    let (zero, one) = (b.full_like(scale, 0.0)?, b.full_like(scale, 1.0)?);
+    let nothing = b.compare(Compare::Eq, scale, zero)?;
+    let scale = b.select(nothing, one, scale)?;
+    let shrunk = b.div(wide, scale)?;
+    let codes = match given.key {
+        Some((key, stream)) if how.stochastic => {
+            let noise = uniform(b, key, stream, &ty.shape)?;
+            by_chance(b, shrunk, how.format, noise)?
+        }
+        _ => nearest(b, shrunk, how.format)?,
+    };
+    b.mul(codes, scale)
+}
+
+/// The scale of each element, by the tensor at hand: the largest becomes `top`.
+fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Value> {
+    let size = b.unary(Unary::Abs, wide)?;
+    let most = in_blocks(b, ReduceKind::Max, size, how.scaling)?;
+    match (how.format, how.scaling) {
+        (LowPrecision::E2M1, Scaling::Blocks(_, columns)) if columns % 32 == 0 => {
+            // OCP: the exponent of the largest less that of the format's own largest, rounded down.
+            let raw = b.one(Bitcast(DType::U32).into(), &[most])?;
+            let e = bits(b, Binary::Shr, raw, 23)?;
+            // A scale of 2^-127 is not a normal number in f32; no product comes near it.
+            let e = bits(b, Binary::Max, e, 3)?;
+            let e = bits(b, Binary::Sub, e, 2)?;
+            let e = bits(b, Binary::Shl, e, 23)?;
+            b.one(Bitcast(DType::F32).into(), &[e])
+        }
+        (LowPrecision::E2M1, Scaling::Blocks(..)) => {
+            let all = in_blocks(b, ReduceKind::Max, size, Scaling::Tensor)?;
+            // Where scales may be 6/4 of what they would be, there is room for that.
+            let room = if how.chooses() { 256.0 } else { 448.0 };
+            let all = b.scale(all, (1.0 + how.margin) / (room * 6.0))?;
+            let (zero, one) = (b.full_like(all, 0.0)?, b.full_like(all, 1.0)?);
+            let nothing = b.compare(Compare::Eq, all, zero)?;
+            let all = b.select(nothing, one, all)?;
+            let top = b.full_like(most, top)?;
+            let own = b.div(most, top)?;
+            let own = b.div(own, all)?;
+            let own = b.one(Quantize(DType::F8E4M3).into(), &[own])?;
+            let own = b.cast(own, DType::F32)?;
+            b.mul(own, all)
+        }
+        _ => b.scale(most, (1.0 + how.margin) / top),
+    }
+}
+
+/// The scale that a state holds; the first step, which has no history, scales by the tensor at hand.
+fn remembered(b: &mut Builder, wide: Value, how: &Rounding, state: Value) -> Result<Value> {
+    let shape = b.ty(wide).shape;
+    let own = b.slice_axis(state, 0, 0, 1)?;
+    let own = b.reshape(own, &[])?;
+    let own = b.splat(own, &shape)?;
+    let now = scales(b, wide, &Rounding { scaling: Scaling::Tensor, ..*how }, how.format.most())?;
+    let zero = b.full_like(own, 0.0)?;
+    let fresh = b.compare(Compare::Eq, own, zero)?;
+    b.select(fresh, now, own)
+}
+
+/// `[scale, updates since, largest magnitudes..]` after a step that met `x`. What is not finite is forgotten.
+fn next_state(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result<Value> {
+    let Some(state) = given.state else { return b.scalar(DType::F32, 0.0) };
+    let interval = how.delay.map_or(1, |d| d.interval.max(1));
+    let n = b.ty(state).shape[0];
+    let ty = b.ty(x);
+    let most = match ty.numel() {
+        0 => b.scalar(DType::F32, 0.0)?,
+        _ => {
+            let wide = b.cast(x, DType::F32)?;
+            let size = b.unary(Unary::Abs, wide)?;
+            let axes: Vec<usize> = (0..ty.rank()).collect();
+            b.reduce(ReduceKind::Max, size, &axes)?
+        }
+    };
+    let zero = b.scalar(DType::F32, 0.0)?;
+    let finite = b.unary(Unary::IsFinite, most)?;
+    let most = b.select(finite, most, zero)?;
+    let most = b.reshape(most, &[1])?;
+    let history = match n {
+        3 => most,
+        _ => {
+            let older = b.slice_axis(state, 0, 3, n)?;
+            b.concat(&[older, most], 0)?
+        }
+    };
+    let part = |b: &mut Builder, i: usize| -> Result<Value> { b.slice_axis(state, 0, i, i + 1) };
+    let (scale, count) = (part(b, 0)?, part(b, 1)?);
+    let count = b.offset(count, 1.0)?;
+    let all = b.reduce(ReduceKind::Max, history, &[0])?;
+    let all = b.reshape(all, &[1])?;
+    let fresh = b.scale(all, (1.0 + how.margin) / how.format.most())?;
+    let zero = b.full_like(fresh, 0.0)?;
+    let limit = b.full_like(count, interval as f64)?;
+    let due = b.compare(Compare::Ge, count, limit)?;
+    let unset = b.compare(Compare::Eq, scale, zero)?;
+    let due = b.binary(Binary::Or, due, unset)?;
+    let useful = b.compare(Compare::Gt, fresh, zero)?;
+    let due_and_useful = b.binary(Binary::And, due, useful)?;
+    let scale = b.select(due_and_useful, fresh, scale)?;
+    let count = b.select(due, zero, count)?;
+    b.concat(&[scale, count, history], 0)
+}
+
+fn bits(b: &mut Builder, op: Binary, x: Value, n: u32) -> Result<Value> {
+    let n = b.full_like(x, f64::from(n))?;
+    b.binary(op, x, n)
+}
+
+/// The nearest number of a format, ties to even; beyond its range the largest.
+fn nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Value> {
+    let dtype = match format {
+        LowPrecision::E4M3 => DType::F8E4M3,
+        LowPrecision::E5M2 => DType::F8E5M2,
+        _ => {
+            let (size, step) = steps(b, y, format)?;
+            let whole = b.unary(Unary::Round, size)?;
+            return signed(b, whole, step, y, format);
+        }
+    };
+    let codes = b.one(Quantize(dtype).into(), &[y])?;
+    b.cast(codes, DType::F32)
+}
+
+/// One of its two neighbours: the farther it is from the one, the more likely the other.
+fn by_chance(b: &mut Builder, y: Value, format: LowPrecision, noise: Value) -> Result<Value> {
+    let (size, step) = steps(b, y, format)?;
+    let low = b.unary(Unary::Floor, size)?;
+    let rest = b.sub(size, low)?;
+    let up = b.compare(Compare::Lt, noise, rest)?;
+    let higher = b.offset(low, 1.0)?;
+    let whole = b.select(up, higher, low)?;
+    signed(b, whole, step, y, format)
+}
+
+/// A magnitude in steps of the format's grid where it lies, and that step: a power of two, so the quotient is exact.
+fn steps(b: &mut Builder, y: Value, format: LowPrecision) -> Result<(Value, Value)> {
+    let size = b.unary(Unary::Abs, y)?;
+    let most = b.full_like(size, format.most())?;
+    let size = b.binary(Binary::Min, size, most)?;
+    let Some((mantissa, least)) = format.float() else {
+        let one = b.full_like(size, 1.0)?;
+        return Ok((size, one));
+    };
+    let raw = b.one(Bitcast(DType::U32).into(), &[size])?;
+    let e = bits(b, Binary::Shr, raw, 23)?;
+    let e = bits(b, Binary::Max, e, (127 + least) as u32)?;
+    let e = bits(b, Binary::Sub, e, mantissa)?;
+    let e = bits(b, Binary::Shl, e, 23)?;
+    let step = b.one(Bitcast(DType::F32).into(), &[e])?;
+    Ok((b.div(size, step)?, step))
+}
+
+fn signed(b: &mut Builder, whole: Value, step: Value, y: Value, format: LowPrecision) -> Result<Value> {
+    let size = b.mul(whole, step)?;
+    let most = b.full_like(size, format.most())?;
+    let size = b.binary(Binary::Min, size, most)?;
+    let zero = b.full_like(y, 0.0)?;
+    let below = b.compare(Compare::Lt, y, zero)?;
+    let negative = b.neg(size)?;
+    let whole = b.select(below, negative, size)?;
+    // What is no number stays none.
+    let number = b.compare(Compare::Eq, y, y)?;
+    b.select(number, whole, y)
+}
+
+/// Numbers from 0 to below 1 in steps of 2⁻²⁴.
+fn uniform(b: &mut Builder, key: Value, stream: u32, shape: &[usize]) -> Result<Value> {
+    let n: usize = shape.iter().product();
+    let word = |b: &mut Builder, i: usize| -> Result<Value> {
+        let word = b.slice_axis(key, 0, i, i + 1)?;
+        let word = b.reshape(word, &[])?;
+        b.splat(word, &[n])
+    };
+    let keys = [word(b, 0)?, word(b, 1)?];
+    let stream = b.scalar(DType::U32, f64::from(stream))?;
+    let (stream, place) = (b.splat(stream, &[n])?, b.iota(DType::U32, &[n], 0)?);
+    let [drawn, _] = b.threefry2x32(keys, [stream, place])?;
+    let drawn = bits(b, Binary::Shr, drawn, 8)?;
+    let drawn = b.cast(drawn, DType::F32)?;
+    let drawn = b.scale(drawn, 1.0 / 16_777_216.0)?;
+    b.reshape(drawn, shape)
+}
+
+/// What all elements that share a scale are together, for each of them: the largest of magnitudes, or a sum.
+fn in_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scaling) -> Result<Value> {
+    let ty = b.ty(size);
+    let rank = ty.rank();
+    match scaling {
+        Scaling::Blocks(rows, columns) if rank >= 1 => {
+            // A row alone is a matrix of one.
+            let lead = if rank >= 2 { &ty.shape[..rank - 2] } else { &[][..] };
+            let (n, k) = (if rank >= 2 { ty.shape[rank - 2] } else { 1 }, ty.shape[rank - 1]);
+            let (rows, columns) = (rows.min(n).max(1), columns.min(k).max(1));
+            let (down, across) = (n.div_ceil(rows), k.div_ceil(columns));
+            let square: Vec<usize> = lead.iter().copied().chain([n, k]).collect();
+            let size = b.reshape(size, &square)?;
+            let rank = square.len();
+            // Filled up with nothing to whole blocks.
+            let (low, mut high) = (vec![0i64; rank], vec![0i64; rank]);
+            high[rank - 2] = (down * rows - n) as i64;
+            high[rank - 1] = (across * columns - k) as i64;
+            let zero = b.scalar(ty.dtype, 0.0)?;
+            let filled = match high.iter().all(|n| *n == 0) {
+                true => size,
+                false => b.pad(size, zero, &low, &high, &vec![0; rank])?,
+            };
+            let cut: Vec<usize> = lead.iter().copied().chain([down, rows, across, columns]).collect();
+            let blocks = b.reshape(filled, &cut)?;
+            let most = b.reduce(kind, blocks, &[rank - 1, rank + 1])?;
+            let dims: Vec<usize> = (0..rank - 2).chain([rank - 2, rank]).collect();
+            let spread = b.broadcast(most, &cut, &dims)?;
+            let joined: Vec<usize> = lead.iter().copied().chain([down * rows, across * columns]).collect();
+            let joined = b.reshape(spread, &joined)?;
+            let own = match high.iter().all(|n| *n == 0) {
+                true => joined,
+                false => b.slice(joined, &vec![0; rank], &square, &vec![1; rank])?,
+            };
+            b.reshape(own, &ty.shape)
+        }
+        Scaling::Rows if rank >= 1 => {
+            let most = b.reduce(kind, size, &[rank - 1])?;
+            b.unreduce(most, &ty.shape, &[rank - 1])
+        }
+        _ => {
+            let axes: Vec<usize> = (0..rank).collect();
+            let most = b.reduce(kind, size, &axes)?;
+            b.splat(most, &ty.shape)
+        }
+    }
+}

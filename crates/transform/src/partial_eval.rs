@@ -1,0 +1,190 @@
+//! Partial evaluation: what can be computed from the known inputs, what is saved, what remains.
+
+use crate::cx::Tx;
+use ir::ops::{OutputSource, PartialEval, ResidualArg, SplitOp};
+use ir::{Def, Error, Graph, GraphBuilder, Loc, Op, Result, SplitGraph, Type, Value};
+use std::collections::BTreeMap;
+
+/// Divides a graph by which inputs are known.
+pub fn split(graph: &Graph, known: &[bool]) -> Result<SplitGraph> {
+    if known.len() != graph.inputs().len() {
+        return Err(Error::Invalid(format!("{} flags for {} inputs", known.len(), graph.inputs().len())));
+    }
+    let mut s = Splitter { known: Tx::new(), rest: Tx::new(), residuals: Vec::new(), in_rest: BTreeMap::new() };
+    let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
+    let mut unknown_inputs = Vec::new();
+    for (&v, &k) in graph.inputs().iter().zip(known) {
+        let ty = graph.ty(v).clone();
+        places[v.0 as usize] = Some(if k {
+            Place::Known(s.known.input(ty))
+        } else {
+            let r = s.rest.input(ty);
+            unknown_inputs.push(r);
+            Place::Rest(r)
+        });
+    }
+    let live = graph.live();
+    for node in graph.nodes() {
+        if !node.outs.iter().any(|v| live[v.0 as usize]) {
+            continue;
+        }
+        s.known.at(&node.loc);
+        s.rest.at(&node.loc);
+        let args: Vec<Place> = node.args.iter().map(|a| places[a.0 as usize].expect("operands come first")).collect();
+        let outs = s.node(&node.op, &args).map_err(|e| e.at(&node.loc))?;
+        for (v, p) in node.outs.iter().zip(outs) {
+            places[v.0 as usize] = Some(p);
+        }
+    }
+    let outs: Vec<Place> = graph.outputs().iter().map(|v| places[v.0 as usize].expect("outputs are live")).collect();
+    s.finish(&outs, &unknown_inputs)
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Known(Value),
+    Rest(Value),
+}
+
+struct Splitter {
+    known: Tx,
+    rest: Tx,
+    /// Known values that the rest needs, with the input that stands for each there.
+    residuals: Vec<(Value, Value)>,
+    /// Known values that already have a stand-in in the rest.
+    in_rest: BTreeMap<Value, Value>,
+}
+
+impl Splitter {
+    fn node(&mut self, op: &Op, args: &[Place]) -> Result<Vec<Place>> {
+        let flags: Vec<bool> = args.iter().map(|p| matches!(p, Place::Known(_))).collect();
+        if flags.iter().all(|k| *k) {
+            let args: Vec<Value> = args.iter().map(|p| self.known_value(*p)).collect::<Result<_>>()?;
+            return Ok(self.known.emit(op.clone(), &args)?.into_iter().map(Place::Known).collect());
+        }
+        let types: Vec<Type> = args
+            .iter()
+            .map(|p| match p {
+                Place::Known(v) => self.known.ty(*v),
+                Place::Rest(v) => self.rest.ty(*v),
+            })
+            .collect();
+        match op.split(&mut self.known, &types, &flags)? {
+            PartialEval::Atomic => {
+                let args: Vec<Value> = args.iter().map(|p| self.rest_value(*p)).collect::<Result<_>>()?;
+                Ok(self.rest.emit(op.clone(), &args)?.into_iter().map(Place::Rest).collect())
+            }
+            PartialEval::Parts(parts) => self.parts(parts, args),
+        }
+    }
+
+    fn parts(&mut self, parts: SplitOp, args: &[Place]) -> Result<Vec<Place>> {
+        let known_outs = match parts.known {
+            Some((op, places)) => {
+                let operands: Vec<Value> = places.iter().map(|&i| self.known_value(args[i])).collect::<Result<_>>()?;
+                self.known.emit(op, &operands)?.to_vec()
+            }
+            None => Vec::new(),
+        };
+        let rest_outs = match parts.rest {
+            Some((op, places)) => {
+                let mut operands = Vec::with_capacity(places.len());
+                for p in places {
+                    operands.push(match p {
+                        ResidualArg::Arg(i) => self.rest_value(args[i])?,
+                        ResidualArg::Residual(k) => self.rest_value(Place::Known(known_outs[k]))?,
+                    });
+                }
+                self.rest.emit(op, &operands)?.to_vec()
+            }
+            None => Vec::new(),
+        };
+        Ok(parts
+            .outs
+            .iter()
+            .map(|o| match *o {
+                OutputSource::Known(k) => Place::Known(known_outs[k]),
+                OutputSource::Rest(k) => Place::Rest(rest_outs[k]),
+            })
+            .collect())
+    }
+
+    fn known_value(&self, p: Place) -> Result<Value> {
+        match p {
+            Place::Known(v) => Ok(v),
+            Place::Rest(_) => Err(Error::Invalid("a split used an unknown operand as known".into())),
+        }
+    }
+
+    /// The value in the rest; a known one becomes a residual. Leaves and repeats are written again there instead: what
+    /// is cheaper to make than to keep is not kept.
+    fn rest_value(&mut self, p: Place) -> Result<Value> {
+        let v = match p {
+            Place::Rest(v) => return Ok(v),
+            Place::Known(v) => v,
+        };
+        if let Some(r) = self.in_rest.get(&v) {
+            return Ok(*r);
+        }
+        let node = self.known.graph().node_of(v).map(|n| (n.op.clone(), n.args.clone()));
+        let r = match node {
+            Some((op @ (Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)), args)) => {
+                let args: Vec<Value> = args.iter().map(|&a| self.rest_value(Place::Known(a))).collect::<Result<_>>()?;
+                self.rest.one(op, &args)?
+            }
+            _ => {
+                let r = self.rest.input(self.known.ty(v));
+                self.residuals.push((v, r));
+                r
+            }
+        };
+        self.in_rest.insert(v, r);
+        Ok(r)
+    }
+
+    fn finish(mut self, outs: &[Place], unknown_inputs: &[Value]) -> Result<SplitGraph> {
+        let known_outs: Vec<bool> = outs.iter().map(|p| matches!(p, Place::Known(_))).collect();
+        let rest_outs: Vec<Value> =
+            outs.iter().filter_map(|p| if let Place::Rest(v) = p { Some(*v) } else { None }).collect();
+        // Only residuals that the live part of the rest reads are kept.
+        let rest = {
+            self.rest.at(&Loc::Unknown);
+            self.rest.finish(&rest_outs)
+        };
+        let used = rest.used_inputs();
+        // The rest's inputs were made in order of discovery; `finish` keeps their order.
+        let position: BTreeMap<Value, usize> = {
+            let mut all: Vec<Value> =
+                self.residuals.iter().map(|r| r.1).chain(unknown_inputs.iter().copied()).collect();
+            all.sort();
+            all.into_iter().enumerate().map(|(i, v)| (v, i)).collect()
+        };
+        let kept: Vec<(Value, usize)> =
+            self.residuals.iter().map(|(k, r)| (*k, position[r])).filter(|(_, i)| used[*i]).collect();
+        let mut ordered = Graph::new();
+        let mut args = vec![Value(u32::MAX); rest.inputs().len()];
+        let types = rest.input_types();
+        for &i in kept.iter().map(|(_, i)| i).chain(unknown_inputs.iter().map(|v| &position[v])) {
+            args[i] = ordered.input(types[i].clone());
+        }
+        let outs_in_order = rest.inline(&mut ordered, &args)?;
+        ordered.set_outputs(outs_in_order);
+        let forwarded = kept
+            .iter()
+            .map(|(k, _)| match self.known.graph().def(*k) {
+                Def::Input(i) => Some(i as usize),
+                Def::Node(..) => None,
+            })
+            .collect();
+        let mut known_outputs: Vec<Value> =
+            outs.iter().filter_map(|p| if let Place::Known(v) = p { Some(*v) } else { None }).collect();
+        known_outputs.extend(kept.iter().map(|(k, _)| *k));
+        Ok(SplitGraph {
+            known: self.known.finish(&known_outputs),
+            rest: ordered,
+            known_outs,
+            residuals: kept.len(),
+            forwarded,
+        })
+    }
+}
